@@ -100,7 +100,8 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
         chosen["block_k"] = min(tile.k, GROUP)
     if halves and known == _HALVES[0]:
         turns = {"persistent": hardware.sms} if _tiles(found, tile) > hardware.sms else {}
-        chosen |= {"results": "descriptors", **({"epilogue": 2} if turns else {}), **turns}
+        ends = not found.batch or found.m[0] % tile.m == 0
+        chosen |= {**({"results": "descriptors"} if ends else {}), **({"epilogue": 2} if turns else {}), **turns}
     for stages in range(tile.stages, 1, -1):  # a left operand that several loads make takes as many tiles a stage
         better = stage.scheduled({**chosen, "num_stages": stages})
         if shared_bytes(graph, better) <= hardware.shared_per_block:

@@ -35,6 +35,7 @@ class Model(nn.Module):
         super().__init__()
         self.linear = nn.Linear(inner, cols)
         self.weight = nn.Parameter(torch.randn(inner, cols) / 8)
+        self.stack = nn.Parameter(torch.randn(3, inner, 48) / 8)
         self.taps = nn.Parameter(torch.randn(cols, 16, 2, 3) / 8)
 
     def forward(self, x):
@@ -59,6 +60,10 @@ TASKS = {
     "square_of_halves": TEMPLATE.format(work="(0.5 * x) @ x + x", shape="rows, rows"),
     "square_across": TEMPLATE.format(work="torch.tanh(nn.functional.linear(x, x))", shape="rows, inner"),
     "batched": TEMPLATE.format(work="torch.bmm(x, x)", shape="3, rows // 2, rows // 2"),
+    "two_axes": TEMPLATE.format(work="(x @ x).amax(3)", shape="2, 3, inner, inner"),
+    "uneven_batch": TEMPLATE.format(work="torch.bmm(x, x)", shape="3, rows // 2 - 4, rows // 2 - 4"),
+    "stack": TEMPLATE.format(work="torch.bmm(x, self.stack)", shape="3, rows // 2, inner"),
+    "square_batch": TEMPLATE.format(work="torch.bmm(x, x)", shape="3, inner, inner"),
 }
 TILE = {"block_m": 16, "block_n": 16, "block_k": 16}
 OWN = {"operands": "own_descriptors", "results": "descriptors"}
@@ -79,6 +84,15 @@ WAYS: dict[str, tuple[str, dict[str, int | str]]] = {
     "twice_stored": ("square_of_halves", {"operands": "descriptors", "results": "descriptors"}),
     "twice_own": ("square_of_halves", {**OWN, "persistent": 3}),
     "twice_across": ("square_across", {"operands": "descriptors"}),
+    "batched_read": ("batched", {"operands": "descriptors", "block_n": 32}),
+    "batched_copy": ("stack", {"operands": "descriptors", "right": "transposed"}),
+    "batched_whole": ("square_batch", {"operands": "descriptors", "block_k": 32}),
+    "batched_stored": (
+        "square_batch",
+        {"operands": "descriptors", "results": "descriptors", "persistent": 5, "epilogue": 1},
+    ),
+    "batched_own": ("square_batch", {**OWN, "persistent": 3}),
+    "batched_columns": ("two_axes", {"operands": "descriptors"}),
     "own": ("matmul", {"operands": "own_descriptors", "results": "descriptors", "maxnreg": 128}),
     "specialized": ("linear", {"operands": "own_descriptors", "specialized": 1, "num_warps": 4}),
     "own_turns": ("folded", {**OWN, "specialized": 1, "num_warps": 4, "persistent": 5}),
@@ -156,7 +170,9 @@ def test_what_is_offered_by_hand() -> None:
     assert (len(sentences("convolved")), len(sentences("convolved", **wide))) == (2, 1)
     maximum = sentences("maximum", operands="pointers")
     assert maximum == [each for each in maximum if "descriptors" in each] != []
-    assert not any("descriptors" in each or "stream" in each for each in sentences("batched"))
+    assert not any("stream" in each for each in sentences("batched"))
+    assert any("write its result" in each for each in sentences("batched"))
+    assert not any("write its result" in each for each in sentences("uneven_batch"))  # 1020 rows in tiles of 64
     written = sentences("linear", operands="descriptors", results="descriptors", epilogue=2, block_n=128)
     assert any("result through pointers again" in each for each in written)
     assert [each.partition(",")[0] for each in written if "store the tiles" in each] == [

@@ -176,7 +176,7 @@ class _Assembler:
             right, instead = kernel.found.right, ((kernel.found.right, "transposed"),)
             lines.append(f"{INDENT}transposed = {right}.transpose(-2, -1).contiguous()  # n, then k")
         if kernel.way.described:
-            sizes = Sizes(self.m, self.n, self.k)
+            sizes = Sizes(self.m, self.n, self.k, self.batch)
             lines += [INDENT + line for line in launcher_lines(kernel, self.tile, sizes)]
             constants.append(("DESCRIBED", "described"))
             if kernel.specialized:

@@ -298,8 +298,19 @@ def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
     """
     if found.prologue or found.made or found.offsets:
         return False
-    tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
-    size = tensors[0].float_bytes
+    size = graph.values[found.left].float_bytes
     rows = (found.k, found.k if found.transposed or transposed_copy else found.n)
-    matrices = not found.batch and all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors)
-    return matrices and not any(length[0] * size % 16 for length in rows)
+    return lie_as_matrices(graph, found) and not any(length[0] * size % 16 for length in rows)
+
+
+def lie_as_matrices(graph: Graph, found: Product) -> bool:
+    """Whether each operand, as the reference has it, is a contiguous matrix, or one of each product of a batch, one after
+    the other, which is a matrix of more rows."""
+    tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
+    return all(tensor.contiguous and _is_flat(tensor, found) for tensor in tensors)
+
+
+def _is_flat(tensor: Tensor, found: Product) -> bool:
+    if not found.batch:
+        return len(tensor.shape) > 1
+    return len(tensor.shape) == 2 or tensor.shape[:-2] == found.batch

@@ -2,6 +2,11 @@
 
 A descriptor is made by the launcher ("descriptors") or by the kernel itself ("own_descriptors"), which some compilers need
 in order to give the loads warps of their own. Whether there can be descriptors is known at each launch: DESCRIBED.
+
+The matrices of a batch lie one after the other, so they have one descriptor, of a matrix with the rows of all. A tile that
+reaches over the end of one gets rows of the next: such rows of a left operand, and columns of a right one, belong to
+elements of the result that are not stored. What is added up is another matter, and so are stored tiles: no tile may reach
+over the end there.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables
-from mtmc.rewrite.templates.product import Product
+from mtmc.rewrite.templates.product import Product, lie_as_matrices
 from mtmc.rewrite.templates.product_operands import Operands
 from mtmc.rewrite.templates.writer import Writer
 
@@ -34,19 +39,21 @@ MAX_PARTS = 4
 class Tiles:
     """How a product's tiles come and go.
 
-    operands, results: "pointers", "descriptors", and of operands "own_descriptors". parts: in which a tile is stored.
+    operands, results: "pointers", "descriptors", and of operands "own_descriptors". parts: in which a tile is stored. rows:
+        of a tile.
     """
 
     operands: str
     results: str
     parts: int
+    rows: int
 
     @classmethod
     def of(cls, stage: Stage) -> Tiles:
         """Those of a schedule."""
         schedule = dict(stage.schedule)
         operands, results = (str(schedule.get(name, "pointers")) for name in ("operands", "results"))
-        return cls(operands, results, int(schedule.get("epilogue", 1)))
+        return cls(operands, results, int(schedule.get("epilogue", 1)), stage.number("block_m"))
 
     @property
     def described(self) -> bool:
@@ -71,10 +78,10 @@ class Tiles:
             raise NotCovered("a tile's result in parts, or through a descriptor, where it is not made at once")
         if self.described and (found.prologue or found.made or found.offsets):
             raise NotCovered("a descriptor of an operand that is made in the kernel, or of one for each group")
-        if self.described:
-            tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
-            if found.batch or not all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors):
-                raise NotCovered("descriptors of operands that are no contiguous matrices")
+        if self.described and not lie_as_matrices(graph, found):
+            raise NotCovered("descriptors of operands that are no contiguous matrices")
+        if self.stored and found.batch and found.m[0] % self.rows:
+            raise NotCovered("results through descriptors where a tile would reach into the next product's")
         if self.stored:
             for value in body.stores:
                 if graph.values[value].dtype not in STORED:
@@ -90,6 +97,7 @@ class TiledProduct(Protocol):
     variables: Variables
     way: Tiles
     operands: Operands
+    n_batch: str
     n_m: str
     n_n: str
     n_k: str
@@ -103,16 +111,19 @@ def make_descriptors(kernel: TiledProduct) -> None:
     """The lines of a kernel that makes its descriptors itself."""
     writer, found = kernel.writer, kernel.found
     columns = f"BLOCK_N // {kernel.way.parts}" if kernel.way.parts > 1 else "BLOCK_N"
-    made = [(found.tiles_of(found.left), found.left, kernel.n_m, kernel.n_k, kernel.n_k, "BLOCK_M, BLOCK_K")]
+    down = _all_rows(kernel, found.left, kernel.n_batch, kernel.n_m)
+    made = [(found.tiles_of(found.left), found.left, down, kernel.n_k, kernel.n_k, "BLOCK_M, BLOCK_K")]
     for right in kernel.operands.rights:
         name = found.tiles_of(right, right=True)
         stride = kernel.n_k if kernel.operands.transposed_copy else writer.stride(right, _across(kernel, right))
+        down = _all_rows(kernel, right, kernel.n_batch, kernel.n_n if kernel.operands.inner_last else kernel.n_k)
         if kernel.operands.inner_last:
-            made.append((name, right, kernel.n_n, kernel.n_k, stride, "BLOCK_N, BLOCK_K"))
+            made.append((name, right, down, kernel.n_k, stride, "BLOCK_N, BLOCK_K"))
         else:
-            made.append((name, right, kernel.n_k, kernel.n_n, stride, "BLOCK_K, BLOCK_N"))
+            made.append((name, right, down, kernel.n_n, stride, "BLOCK_K, BLOCK_N"))
     if kernel.way.stored:
-        sizes = (kernel.n_m, kernel.n_n, kernel.n_n, f"BLOCK_M, {columns}")
+        down = f"{kernel.n_batch} * {kernel.n_m}" if found.batch else kernel.n_m
+        sizes = (down, kernel.n_n, kernel.n_n, f"BLOCK_M, {columns}")
         made += [(found.tiles_of(value), value, *sizes) for value in kernel.body.stores]
     writer.line("if DESCRIBED:")
     for name, value, rows, width, stride, block in made:
@@ -120,6 +131,20 @@ def make_descriptors(kernel: TiledProduct) -> None:
         pointer = f"{value}_ptr" if value in kernel.body.stores else writer.pointer(value)
         shape = f"[{rows}, {width}], [{stride}, 1], [{block}]"
         writer.line(f"    {name} = tl.make_tensor_descriptor({pointer}, {shape})")
+
+
+def _all_rows(kernel: TiledProduct, value: str, batch: str, rows: str) -> str:
+    """Expression of an operand's rows: those of one product times the number of products, where each has its own."""
+    return f"{batch} * ({rows})" if _has_batch(kernel, value) else rows
+
+
+def _has_batch(kernel: TiledProduct, value: str) -> bool:
+    return bool(kernel.found.batch) and len(kernel.writer.tensor(value).shape) > 2
+
+
+def _row(kernel: TiledProduct, value: str, rows: str, inside: str) -> str:
+    """Expression of a tile's first row in its descriptor. rows: of one product. inside: its first row in that."""
+    return f"(batch * {rows} + {inside}).to(tl.int32)" if _has_batch(kernel, value) else inside
 
 
 def _across(kernel: TiledProduct, right: str) -> int:
@@ -132,13 +157,16 @@ def read_tiles(kernel: TiledProduct, named_rows: str) -> None:
     writer, found = kernel.writer, kernel.found
     writer.line("if DESCRIBED:")
     writer.level += 1
-    writer.line(f"a = {found.tiles_of(found.left)}.load([{named_rows} * BLOCK_M, start])")
+    row = _row(kernel, found.left, kernel.n_m, f"{named_rows} * BLOCK_M")
+    writer.line(f"a = {found.tiles_of(found.left)}.load([{row}, start])")
     for factor in found.factors:
         b, tiles = kernel.operands.tile_name("b", factor), found.tiles_of(factor.right, right=True)
         if kernel.operands.inner_last:
-            writer.line(f"{b} = tl.trans({tiles}.load([block_n * BLOCK_N, start]))")
+            row = _row(kernel, factor.right, kernel.n_n, "block_n * BLOCK_N")
+            writer.line(f"{b} = tl.trans({tiles}.load([{row}, start]))")
         else:
-            writer.line(f"{b} = {tiles}.load([start, block_n * BLOCK_N])")
+            row = _row(kernel, factor.right, kernel.n_k, "start")
+            writer.line(f"{b} = {tiles}.load([{row}, block_n * BLOCK_N])")
     writer.level -= 1
 
 
@@ -181,7 +209,12 @@ def _store(kernel: TiledProduct, variables: Variables, before: str) -> None:
         for value in values:
             result = f"{variables[value]}.to({value}_ptr.dtype.element_ty)"
             tiles = kernel.found.tiles_of(value)
-            writer.line(f"    {tiles}.store([block_m * BLOCK_M, block_n * BLOCK_N{before}], {result})")
+            row = (
+                f"(batch * {kernel.n_m} + block_m * BLOCK_M).to(tl.int32)"
+                if kernel.found.batch
+                else "block_m * BLOCK_M"
+            )
+            writer.line(f"    {tiles}.store([{row}, block_n * BLOCK_N{before}], {result})")
         writer.line("else:")
     writer.level += int(kernel.way.stored)
     for value in values:
@@ -191,11 +224,12 @@ def _store(kernel: TiledProduct, variables: Variables, before: str) -> None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Expressions of the launcher."""
+    """Expressions of the launcher. batch: how many products there are."""
 
     m: str
     n: str
     k: str
+    batch: str
 
 
 def launcher_lines(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) -> list[str]:
@@ -209,29 +243,47 @@ def launcher_lines(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) 
     ]
     for right in rights:
         lines.append(f"described = described and {right}.data_ptr() % 16 == 0")
-        lines.append(f"described = described and {right}.stride(0) * {right}.element_size() % 16 == 0")
+        lines.append(f"described = described and {right}.stride(-2) * {right}.element_size() % 16 == 0")
+    lines += _ends(kernel, tile, sizes)
     if way.stored:
         for size in dict.fromkeys(f"{value}.element_size()" for value in kernel.body.stores):
             lines.append(f"described = described and ({sizes.n}) * {size} % 16 == 0")
     if way.own:
         space = f"torch.empty(size, device={left}.device, dtype=torch.int8)"
         lines.append("# where the kernel puts its descriptors")
-        return [*lines, f"triton.set_allocator(lambda size, alignment, stream: {space})"]
-    return [*lines, *_made(kernel, tile, sizes, rights)]
+        return [*dict.fromkeys(lines), f"triton.set_allocator(lambda size, alignment, stream: {space})"]
+    return [*dict.fromkeys(lines), *_made(kernel, tile, sizes, rights)]
+
+
+def _ends(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) -> list[str]:
+    """Lines for the products of a batch: no tile may reach into the next matrix where its rows would count there."""
+    if not kernel.found.batch:
+        return []
+    longest = ", ".join(dict.fromkeys((sizes.m, sizes.n, sizes.k)))
+    lines = [f"described = described and {sizes.batch} * max(1, {longest}) < 2**31  # rows are counted in 32 bits"]
+    ends = "# none of a product's tiles may reach into the next one's matrix"
+    if not kernel.operands.inner_last and any(_has_batch(kernel, right) for right in kernel.operands.rights):
+        lines.append(f"described = described and ({sizes.k}) % {tile['block_k']} == 0  {ends}")
+    if kernel.way.stored:
+        lines.append(f"described = described and ({sizes.m}) % {tile['block_m']} == 0  {ends}")
+    return lines
 
 
 def _made(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes, rights: Sequence[str]) -> list[str]:
     m, n, k = (tile[f"block_{axis}"] for axis in "mnk")
     last = kernel.operands.inner_last
-    shape, block = (f"{sizes.n}, {sizes.k}", f"{n}, {k}") if last else (f"{sizes.k}, {sizes.n}", f"{k}, {n}")
+    down, across, block = (sizes.n, sizes.k, f"{n}, {k}") if last else (sizes.k, sizes.n, f"{k}, {n}")
     found, left = kernel.found, kernel.found.left
-    made = [(found.tiles_of(left), left, f"[{sizes.m}, {sizes.k}], [{sizes.k}, 1], [{m}, {k}]")]
+    rows = _all_rows(kernel, left, sizes.batch, sizes.m)
+    made = [(found.tiles_of(left), left, f"[{rows}, {sizes.k}], [{sizes.k}, 1], [{m}, {k}]")]
     for right, given in zip(kernel.operands.rights, rights, strict=True):
-        made.append((found.tiles_of(right, right=True), given, f"[{shape}], [{given}.stride(0), 1], [{block}]"))
+        shape = f"[{_all_rows(kernel, right, sizes.batch, down)}, {across}]"
+        made.append((found.tiles_of(right, right=True), given, f"{shape}, [{given}.stride(-2), 1], [{block}]"))
     if kernel.way.stored:
         part = f"[{m}, {int(n) // kernel.way.parts if n.isdigit() else f'{n} // {kernel.way.parts}'}]"
+        rows = f"{sizes.batch} * ({sizes.m})" if found.batch else sizes.m
         for value in kernel.body.stores:
-            made.append((found.tiles_of(value), value, f"[{sizes.m}, {sizes.n}], [{sizes.n}, 1], {part}"))
+            made.append((found.tiles_of(value), value, f"[{rows}, {sizes.n}], [{sizes.n}, 1], {part}"))
     names, tensors = (", ".join(each[at] for each in made) for at in (0, 1))
     return [
         f"{names} = {tensors}",
