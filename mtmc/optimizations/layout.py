@@ -15,11 +15,12 @@ from mtmc.optimizations.version import Version
 from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.graph import Ref
+from mtmc.rewrite.graph import Ref, is_one
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.source import print_stage
 from mtmc.rewrite.templates import TEMPLATES
-from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last, to_channels_last
+from mtmc.rewrite.templates.channels_last import FORMATS, full_shapes, is_channels_last, to_channels_last
+from mtmc.rewrite.templates.positions import analyse
 
 PAGE = """\
 # layout
@@ -59,11 +60,12 @@ _CONVOLUTIONS = frozenset(
 )
 _GROUPS_AT = 6
 """Where the number of groups stands among the arguments of all of them."""
-LEAST_CHANNELS = 16
+LEAST_CHANNELS = 8
 TOO_EARLY = -1.5
 """For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
 SENTENCE = "keep tensors channels last around the library's convolutions"
-TEMPLATES_LAST = ("pointwise", "rowwise", "windows")
+CONVOLUTION = "convolution"
+TEMPLATES_LAST = ("pointwise", "rowwise", "windows", CONVOLUTION)
 """Templates whose kernels can go over tensors that lie channels last."""
 
 
@@ -78,24 +80,23 @@ class Layout(Optimization):
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for all of a version, where a convolution has enough channels and something would change; and one that
         fuses besides all neighbours that gain by it, which pay most by reading results as they lie."""
-        convolutions = [stage for stage in version.plan.stages if _convolves(version, stage)]
-        wide = any(min(_channels(version, stage)) >= LEAST_CHANNELS for stage in convolutions)
-        if not wide or not version.hardware.target.startswith("sm_"):
+        convolutions = [stage for stage in version.plan.stages if _is_convolution(version, stage)]
+        if not any(_wide(version, stage) for stage in convolutions):
             return
         child = _channels_last(version)
         pairs = zip(version.plan.stages, child.stages, strict=True)
         changed = [stage for stage, other in pairs if stage != other]
         if not changed:
             return
+        sentence = SENTENCE if any(stage.is_torch for stage in convolutions) else SENTENCE.replace("the library's ", "")
         region = Region.spanning("convolutions", [version.regions[each] for each in changed if each in version.regions])
-        yield Move(make_action(self.kind, region, SENTENCE), lambda: child)
+        yield Move(make_action(self.kind, region, sentence), lambda: child)
         groups = groups_of(version)
         if groups:
             joined = replace(version, plan=with_views(version, fused(version, groups)))
             saved = len(version.working()) - len(joined.working())
-            action = make_action(
-                self.kind, region, f"{SENTENCE}, and {ALL_NEIGHBOURS}", joined=True, saved=max(1, saved)
-            )
+            words = f"{sentence}, and {ALL_NEIGHBOURS}"
+            action = make_action(self.kind, region, words, joined=True, saved=max(1, saved))
             yield Move(action, partial(_channels_last, joined))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
@@ -108,24 +109,45 @@ class Layout(Optimization):
 
 
 def kept(version: Version, plan: Plan) -> Plan:
-    """A child's plan, channels last like its parent's: what was fused or lowered anew takes tensors as they lie.
+    """A child's plan, channels last like its parent's: what was fused or lowered anew takes tensors as they lie. Also where
+    it has a kernel that convolves fp32 numbers, which tensor cores read with channels side by side.
 
     version: the parent, with the child's graph.
     """
-    if not any(stage.is_torch and is_channels_last(stage) for stage in version.plan.stages):
-        return plan
-    return _channels_last(replace(version, plan=plan))
+    stages = (stage for stage in version.plan.stages if stage.is_torch or stage.template == CONVOLUTION)
+    before = any(is_channels_last(stage) for stage in stages)
+    child = replace(version, plan=plan)
+    if before or any(_reads_side_by_side(child, stage) for stage in plan.stages):
+        return _channels_last(child)
+    return plan
+
+
+def _reads_side_by_side(version: Version, stage: Stage) -> bool:
+    """Whether a kernel is an fp32 convolution that is best done channels last."""
+    if stage.is_torch or is_channels_last(stage) or not _is_convolution(version, stage):
+        return False
+    operand = version.graph.values[_ends(version, stage)[0]]
+    return operand.dtype == "float32" and _wide(version, stage)
+
+
+def _wide(version: Version, stage: Stage) -> bool:
+    return min(_channels(version, stage)) >= LEAST_CHANNELS and version.hardware.target.startswith("sm_")
 
 
 def _channels_last(version: Version) -> Plan:
     stages, last = list[Stage](), set[str]()  # and the values that lie channels last
+    convolved = _convolved(version)
     for stage in version.plan.stages:
-        reads = {ref for op in stage.ops for ref in version.graph.by_name[op].refs()}
+        ops = [version.graph.by_name[op] for op in stage.ops]
+        reads, makes = {ref for op in ops for ref in op.refs()}, {value for op in ops for value in op.outputs}
+        # What makes another convolution's operand of one reads the copy of that.
+        turned = reads & convolved if makes & convolved else set[str]()
         changed = stage
         if _convolves(version, stage):
             changed = stage.scheduled({"layout": "channels_last"})
-        elif reads & last and not stage.is_torch:
-            changed = _channels_last_kernel(version, stage, last)
+        elif not stage.is_torch:
+            own = reads if stage.template == CONVOLUTION else set[str]()
+            changed = _channels_last_kernel(version, stage, last | turned | own)
         if stage.is_torch and (is_channels_last(changed) or reads & last):
             last |= {value for op in stage.ops for value in version.graph.by_name[op].outputs}
         elif is_channels_last(changed):
@@ -134,10 +156,16 @@ def _channels_last(version: Version) -> Plan:
     return replace(version.plan, stages=tuple(stages))
 
 
+def _convolved(version: Version) -> set[str]:
+    """The operands of convolutions."""
+    return {_ends(version, stage)[0] for stage in version.plan.stages if _is_convolution(version, stage)}
+
+
 def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Stage:
     """The kernel over memory in channels-last order, if it reads a tensor that lies so and can be written so."""
     body = version.body(stage)
-    if body is None or is_channels_last(stage) or stage.template not in TEMPLATES_LAST:
+    reads = {ref for op in stage.ops for ref in version.graph.by_name[op].refs()}
+    if body is None or is_channels_last(stage) or stage.template not in TEMPLATES_LAST or not reads & last:
         return stage
     try:
         graph, body = to_channels_last(version.graph, body)
@@ -145,10 +173,22 @@ def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Sta
         return stage
     # rows and columns are others then, so their blocks are chosen anew
     blocks = TEMPLATES[stage.template].default(graph, body) if stage.template == "rowwise" else {}
+    if stage.template == CONVOLUTION:
+        blocks = TEMPLATES[CONVOLUTION].default(graph, body) | {"precision": stage.setting("precision")}
     changed = stage.scheduled({**blocks, "layout": "channels_last"})
     if not version.prints(changed) or not set(print_stage(version.graph, changed, changed.name).last) & last:
         return stage
     return changed
+
+
+def _is_convolution(version: Version, stage: Stage) -> bool:
+    """Whether a stage is a convolution that may have its channels last, by the library or a kernel."""
+    if stage.is_torch:
+        return _convolves(version, stage)
+    body = version.body(stage) if stage.template == CONVOLUTION else None
+    if body is None or len(full_shapes(version.graph, body)[0]) not in FORMATS:
+        return False
+    return is_one(analyse(version.graph, body).window.groups)
 
 
 def _convolves(version: Version, stage: Stage) -> bool:
@@ -165,5 +205,15 @@ def _convolves(version: Version, stage: Stage) -> bool:
 
 def _channels(version: Version, stage: Stage) -> tuple[int, int]:
     """Channels of a convolution's operand and of its result, at the full shapes."""
-    op = version.graph.by_name[stage.ops[0]]
-    return version.graph.values[op.refs()[0]].shape[1][0], version.graph.values[op.outputs[0]].shape[1][0]
+    operand, result = (version.graph.values[value].shape for value in _ends(version, stage))
+    return operand[1][0], result[1][0]
+
+
+def _ends(version: Version, stage: Stage) -> tuple[str, str]:
+    """The operand of a convolution, and its result or one of that shape."""
+    if stage.is_torch:
+        op = version.graph.by_name[stage.ops[0]]
+        return op.refs()[0], op.outputs[0]
+    body = version.body(stage)
+    assert body is not None
+    return analyse(version.graph, body).source, body.stores[0]

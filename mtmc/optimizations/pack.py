@@ -63,7 +63,7 @@ class Pack(Optimization):
             return
         first, *others = [*(stage.name for stage in stages), *dict.fromkeys(weights.values())]
         names = first + (f" and {len(others)} more" if others else "")
-        working = [*stages, *(stage for stage in plan.stages if stage.ops[0] in weights)]
+        working = [*stages, *(stage for stage in plan.stages if weights.keys() & set(stage.ops))]
         lines = [version.regions[stage] for stage in working if stage in version.regions]
         region = Region.spanning("weights", lines)
         sentence = f"compute {names} once, and again where a weight has changed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,7 +28,8 @@ from mtmc.task import Task
 
 class ForwardPrinter:
     """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed. left: how what the reference
-    changes is left behind. packing: whether the first stages are those of the method that packs, until `end_packing`."""
+    changes is left behind. packing: whether the first stages are those of the method that packs, until `end_packing`.
+    turned_once: see `lying.turned_once`."""
 
     def __init__(
         self,
@@ -37,8 +38,10 @@ class ForwardPrinter:
         cuda_graph: bool = False,
         left: WriteBack | None = None,
         packing: bool = False,
+        turned_once: Collection[str] = (),
     ) -> None:
         self.task, self.graph, self._left = task, graph, left or WriteBack()
+        self._turned_once, self._turned = turned_once, dict[str, str]()  # and the names of their copies
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
@@ -119,15 +122,35 @@ class ForwardPrinter:
         weights = self._permuted.get(weight) or f"{self.expressions[weight]}.contiguous(memory_format={memory})"
         permuted = {weight: weights}
         if operand not in self.lying.channels_last:
-            self.copies = True
-            permuted[operand] = f"{LAUNCHER}({self.expressions[operand]})"
+            permuted[operand] = self._turned_copy(operand) or self._turning(operand)
         self.lying.channels_last |= set(op.outputs)
         return {**self.expressions, **permuted}
+
+    def _turning(self, value: str) -> str:
+        self.copies = True
+        return f"{LAUNCHER}({self.expressions[value]})"
+
+    def _turned_copy(self, value: str) -> str | None:
+        """The copy of a value that several stages are given channels last, made when the first one needs it; None for other
+        values."""
+        if value in self.lying.channels_last or value not in self._turned_once:
+            return None
+        if value not in self._turned:
+            text = self._turning(value)
+            self._turned[value] = self._new(f"{value}_last")
+            self._line(f"{self._turned[value]} = {text}")
+        return self._turned[value]
+
+    def _given(self, value: str, printed: Printed) -> str:
+        if value in printed.filters and value in self._permuted:
+            return self._permuted[value]
+        copy = self._turned_copy(value) if value in printed.last else None
+        return copy or self.lying.given(value, self.expressions[value], printed)
 
     def launch(self, stage: Stage, printed: Printed) -> None:
         """Launch the kernel of a stage. Raises: CoderError for a number that cannot be expressed."""
         scope = self.scope(printed.tensors)
-        arguments = [self.lying.given(value, self.expressions[value], printed) for value in printed.tensors]
+        arguments = [self._given(value, printed) for value in printed.tensors]
         self.lying.launched(printed)
         try:
             arguments += [scope.number(number) for _, number in printed.numbers]

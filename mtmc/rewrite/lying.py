@@ -8,11 +8,15 @@ as the device likes them, of which an export on a CPU knows nothing. On an H200 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from mtmc.rewrite.graph import Graph, Op, Tensor, lies_channels_last, memory_order
 from mtmc.rewrite.operators.arithmetic import ARITHMETIC
 from mtmc.rewrite.operators.elementwise import POINTWISE
 from mtmc.rewrite.operators.table import FREE
-from mtmc.rewrite.templates.channels_last import FORMATS
+from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last
 from mtmc.rewrite.templates.launcher import Printed
 
 _FAMILIES = ("scaled_dot_product", "upsample_", "grid_sampler", "lstm", "gru", "rnn_", "linalg_", "fft_")
@@ -27,6 +31,21 @@ def is_unsettled(graph: Graph, op: Op) -> bool:
         return False
     known = [graph.values[value] for value in op.outputs if value in graph.values]
     return op.target.startswith(_AS_THE_DEVICE_LIKES) or not all(tensor.contiguous for tensor in known)
+
+
+def turned_once(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
+    """Values that kernels, or several convolutions by the library, are given channels last: one copy of each is made before.
+
+    printed: the kernels. Their launchers can turn what they are given, but element by element.
+    """
+    library, kernels = Counter[str](), set[str]()
+    for stage in plan.stages:
+        if stage in printed:
+            kernels |= set(printed[stage].last) & set(printed[stage].tensors)
+        elif is_channels_last(stage):
+            library.update(graph.by_name[stage.ops[0]].refs()[:1])
+    turned = kernels | {value for value, stages in library.items() if stages > 1}
+    return {value for value in turned if not lies_channels_last(graph.values[value])}
 
 
 class Lying:

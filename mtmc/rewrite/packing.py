@@ -8,11 +8,12 @@ can tell whether those have changed, or a gradient is to flow through them, they
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Op
-from mtmc.rewrite.operators.table import FREE
+from mtmc.rewrite.graph import Graph, Op, is_one
+from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.overloads import overload
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.templates.channels_last import is_channels_last
@@ -79,13 +80,25 @@ def packed_stages(graph: Graph, plan: Plan) -> list[Stage]:
 
 
 def permuted_weights(graph: Graph, plan: Plan, stages: Sequence[Stage]) -> dict[str, str]:
-    """The weights that library convolutions are given channels last and that are functions of the module's tensors alone:
-    the convolution's op -> the weight. stages: those that are packed."""
+    """The weights that convolutions are given channels last and that are functions of the module's tensors alone: the
+    convolution's op -> the weight. stages: those that are packed."""
     changed = {mutation.target for mutation in graph.mutations}
     made = {output for stage in stages for name in stage.ops for output in graph.by_name[name].outputs}
     known = made | (set(graph.parameters) - changed)
-    last = [graph.by_name[stage.ops[0]] for stage in plan.stages if stage.is_torch and is_channels_last(stage)]
-    return {op.name: op.refs()[1] for op in last if op.refs()[1] in known}
+    found = dict(each for stage in plan.stages if is_channels_last(stage) for each in _filters(graph, stage))
+    return {op: weight for op, weight in found.items() if weight in known}
+
+
+def _filters(graph: Graph, stage: Stage) -> Iterator[tuple[str, str]]:
+    """The convolution of a stage over tensors that lie channels last, and its weight, where that is to lie so as well."""
+    if stage.is_torch:
+        yield stage.ops[0], graph.by_name[stage.ops[0]].refs()[1]
+    elif stage.template == "convolution":
+        [node] = [node for node in build(graph, stage.ops, table).nodes if node.kind == "window"]
+        [op] = [op for op in stage.ops if node.reads()[1] in graph.by_name[op].refs()]
+        assert node.window is not None
+        if node.operation == "convolution" and not all(map(is_one, node.window.size)):
+            yield op, node.reads()[1]
 
 
 def _needed(graph: Graph, stages: Sequence[Stage]) -> list[Stage]:

@@ -20,6 +20,7 @@ from mtmc.rewrite.expansion import build
 from mtmc.rewrite.folding import LONGEST, folded
 from mtmc.rewrite.forward import ForwardPrinter
 from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.lying import turned_once
 from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.packing import packed_stages, permuted_weights
@@ -83,7 +84,6 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     first = packed_stages(graph, plan) if plan.packed else []
     weights = permuted_weights(graph, plan, first) if plan.packed else {}
     left = write_back(graph, plan)
-    printer = ForwardPrinter(task, graph, plan.cuda_graph, left, bool(first or weights))
     printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
         if not stage.is_torch:
@@ -93,6 +93,8 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
                 raise CoderError(
                     f"stage {stage.title} cannot be written as a {stage.template} kernel: {error}"
                 ) from error
+    packing = bool(first or weights)
+    printer = ForwardPrinter(task, graph, plan.cuda_graph, left, packing, turned_once(graph, plan, printed))
     needed = _needed(graph, plan, printed)
     like = printed_once(graph, printed)
     for stage in [*first, *(stage for stage in plan.stages if stage not in first)]:

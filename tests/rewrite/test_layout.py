@@ -54,6 +54,12 @@ CASES = {
         source("return y * torch.sigmoid(y.mean((2, 3), keepdim=True)) + self.row[:, None, None]"),
         ["fuse mul and add,", "keep"],
     ),
+    "branches": (
+        source(
+            "return torch.cat([y, torch.tanh(self.first(torch.relu(x))), self.first(torch.max_pool2d(x, 3, 1, 1))], 1)"
+        ),
+        ["lower max_pool2d", "lower relu", "lower tanh", "keep"],
+    ),
     "two_convolutions": (
         source("return torch.conv2d(torch.relu(y), self.first.weight.transpose(0, 1), padding=1)"),
         ["lower relu", "keep"],
@@ -155,7 +161,7 @@ def version(task: Task, plan: Plan | None = None, gpu: str = "H100") -> Version:
         (PLANE, "H100", True),
         (PLANE, "MI300X", False),
         ("Conv2d(channels, 32, 3, padding=1, groups=16)", "H100", False),
-        ("Conv2d(channels, 8, 3, padding=1)", "H100", False),
+        ("Conv2d(channels, 4, 3, padding=1)", "H100", False),
         ("Identity()", "H100", False),
     ],
 )
@@ -181,6 +187,17 @@ def test_what_is_done_afterwards_stays_channels_last() -> None:
     text = source("return torch.tanh(torch.amin(torch.relu(y), 1))")
     way = ("rewrite by algebra: the bias of conv2d", "fuse the 4 calls")
     assert relaid(text, *way) == relaid(text, *way, last=False)
+
+
+def test_what_several_read_channels_last_is_turned_once() -> None:
+    branches = "[y, torch.conv2d(x, self.first.weight), self.first(torch.max_pool2d(x, 3, 1, 1)), x.sum(1)]"
+    apart = relaid(source(f"return {branches}"))
+    assert apart.count("x_last = launch_channels_last(x)") == 1 and apart.count("launch_channels_last(max_pool2d)") == 1
+    pooled = relaid(source(f"return {branches}"), "lower max_pool2d")
+    assert "launch_max_pool2d(x_last)" in pooled and pooled.count("launch_channels_last(") == 2  # with its definition
+    assert "torch.sum(x, [1])" in pooled  # whose channels are read as they lie
+    alone = relaid(source("return torch.max_pool2d(x, 3, 1, 1), y"), "lower max_pool2d")
+    assert "launch_max_pool2d(x)" in alone and "x_last" not in alone  # no convolution reads what it gives
 
 
 def test_elementwise_kernels_stay_channels_last_and_others_get_a_copy() -> None:

@@ -59,7 +59,10 @@ def _groups_channels(part: Shape, full: Shape) -> bool:
 def channels_last_values(graph: Graph, body: Body) -> tuple[str, ...]:
     """The operands and results that lie channels last where the stage does."""
     full = full_shapes(graph, body)
-    return tuple(value for value in (*body.loads, *body.stores) if graph.values[value].shape in full)
+    filters = {read for node in body.nodes if node.kind == "window" for read in node.reads()[1:]}
+    return tuple(
+        value for value in (*body.loads, *body.stores) if graph.values[value].shape in full and value not in filters
+    )
 
 
 def in_memory_order(graph: Graph, body: Body, stage: Stage) -> tuple[Graph, Body]:
@@ -146,11 +149,11 @@ class _Permuting:
             return self._view(node)
         if node.kind == "reduce":
             return self._reduction(node)
-        if node.kind != "window" or node.operation not in ("max", "mean", "sum"):
+        if node.kind != "window" or node.operation == "weighted sum":
             raise NotCovered(f"{node.name} is not done channels last")
         assert node.window is not None
-        window = replace(node.window, last=True)
-        return replace(node, operands=(self._operand(node.operands[0]),), shape=self._last(node.shape), window=window)
+        operands = (self._operand(node.operands[0]), *node.operands[1:])  # filters stay as they are
+        return replace(node, operands=operands, shape=self._last(node.shape), window=replace(node.window, last=True))
 
     def _grouped(self, node: Node) -> Node:
         """A view of a full tensor with its channels in groups, work on elements seen so or on a number a group, or what a

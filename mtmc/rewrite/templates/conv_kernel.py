@@ -6,6 +6,7 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.channels_last import in_memory_order, is_channels_last
 from mtmc.rewrite.templates.phase import Phase
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.positions import (
@@ -21,6 +22,10 @@ from mtmc.rewrite.templates.positions import (
     times,
 )
 from mtmc.rewrite.templates.writer import Writer
+
+INNER = "INNER"
+"""The number of channels that are summed, where they lie last: known when the kernel is compiled, which then knows that
+several are read at once."""
 
 
 def product_sizes(graph: Graph, found: Windowed) -> tuple[Size, Size]:
@@ -50,7 +55,8 @@ class ConvKernel:
         self.single_tap = all(map(is_one, self.window.size)) and not (self.transposed and strided)
         self.grouped = groups != "1"
         self.persistent = int(dict(stage.schedule).get("persistent", 0))
-        self.writer = Writer(graph, body, f"{name}_kernel")
+        self.last = is_channels_last(stage)
+        self.writer = Writer(*in_memory_order(graph, body, stage), f"{name}_kernel")
         self.stride, self.padding, self.dilation = (
             [text_of(self.writer, size) for size in sizes]
             for sizes in (self.window.stride, self.window.padding, self.window.dilation)
@@ -63,6 +69,8 @@ class ConvKernel:
             raise NotCovered(f"a convolution of {source.dtype} by {weight.dtype}")
         if self.persistent and (self.grouped or self.phased):
             raise NotCovered("a program for many tiles of several small convolutions")
+        if self.grouped and self.last:
+            raise NotCovered("groups of channels that lie last")
         if self.loop == "channels" and (self.transposed or self.single_tap):
             raise NotCovered("all taps of a channel at a time, where they are not neighbours in memory or only one")
         if not weight.contiguous:
@@ -82,7 +90,8 @@ class ConvKernel:
         writer, source = self.writer, self.found.source
         channels, rows, inner = self.expressions()
         self.n_batch = writer.argument("n_batch", f"{source}.shape[0]", self.found.shape[0])
-        self.n_rows, self.n_inner = writer.argument("n_rows", rows, ()), writer.argument("n_inner", inner, ())
+        self.n_rows = writer.argument("n_rows", rows, ())
+        self.n_inner = INNER if self.last else writer.argument("n_inner", inner, ())
         self.n_channels, self.n_sources = self.n_rows, self.n_inner
         if self.grouped:
             self.n_channels = writer.argument("n_channels", channels, ())
@@ -188,7 +197,8 @@ class ConvKernel:
     # -- the sum -------------------------------------------------------------------------------------------------
     def _sum(self) -> None:
         writer, name = self.writer, self.found.node.name
-        writer.contiguous.add(self.weight)
+        if not self.rows_of_filters:
+            writer.contiguous.add(self.weight)
         writer.line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
         if self.loop == "channels":
             self._channels_walk()
@@ -219,15 +229,32 @@ class ConvKernel:
             writer.line("tap = step // blocks_k")
             self._taps("tap", counts)
             outer = self._tap_number()
-        writer.line(f"k_mask = ks < {self.n_inner}")
+        writer.line(f"k_mask = {self._within('ks', self.n_inner)}")
         self._reach()
-        if self.transposed:
+        if self.transposed and not self.turned_filters:
             source = f"(tl.program_id(1) * {self.n_inner} + ks[None, :])" if self.grouped else "ks[None, :]"
             source = f"({bracketed(outer)} * {self.n_sources} + {source})" if outer else source
             writer.line(f"filters = {pointer} + {source} * {self.n_rows} + rows")
+        elif self.rows_of_filters:
+            taps = factor([f"KERNEL_{axis.upper()}" for axis in self.axes])
+            writer.line(f"filters = {pointer} + ({self.channels} * {taps} + tap) * {self.n_inner} + ks[None, :]")
         else:
             channel = f"({bracketed(outer)} * {self.n_channels} + {self.channels})" if outer else self.channels
             writer.line(f"filters = {pointer} + {channel} * {self.n_inner} + ks[None, :]")
+
+    @property
+    def turned_filters(self) -> bool:
+        """Whether the filters of a transposed convolution are given as those of a plain one lie."""
+        return self.transposed and self.last and not self.single_tap
+
+    @property
+    def rows_of_filters(self) -> bool:
+        """Whether each filter is read as it lies channels last: all channels of one tap, then of the next."""
+        return self.last and not self.transposed and not self.single_tap
+
+    def _within(self, places: str, end: str) -> str:
+        """Which places are within what is summed. Where that is known when it is compiled, slices may end with it."""
+        return f"({places} < {end}) | ({end} % BLOCK_K == 0)" if self.last else f"{places} < {end}"
 
     def _tap_number(self) -> str:
         """The tap's place in the filters."""
@@ -242,15 +269,19 @@ class ConvKernel:
         return number
 
     def _channels_walk(self) -> None:
-        """One step a slice of all taps of all channels, as they lie in the filters."""
+        """One step a slice of all taps of all channels, as they lie in the filters: by channel and then by tap, or the other
+        way where channels lie last."""
         writer = self.writer
         extents = [f"KERNEL_{axis.upper()}" for axis in self.axes]
         writer.line(f"n_k = {' * '.join([self.n_inner, *extents])}")
         writer.line("for start in range(0, n_k, BLOCK_K):")
         writer.level += 1
         writer.line("ks = start + tl.arange(0, BLOCK_K)")
-        writer.line("k_mask = ks < n_k")
-        self._taps("ks[:, None]", ["", *extents])
+        writer.line(f"k_mask = {self._within('ks', 'n_k')}")
+        if self.last:
+            self._taps(f"(ks[:, None] // {self.n_inner})", extents)
+        else:
+            self._taps("ks[:, None]", ["", *extents])
         self._reach()
         writer.line(f"filters = {writer.pointer(self.weight)} + {self.channels} * n_k + ks[None, :]")
 
@@ -283,12 +314,19 @@ class ConvKernel:
         """The neighbourhoods: a tile of the operand, with the work before the convolution done on it."""
         writer, found, pointer = self.writer, self.found, self.writer.pointer(self.found.source)
         channel = "ks[:, None]"
-        if self.loop == "channels":
+        if self.loop == "channels" and self.last:
+            channel = f"ks[:, None] % {self.n_inner}"
+        elif self.loop == "channels":
             channel = f"ks[:, None] // {factor([f'KERNEL_{axis.upper()}' for axis in self.axes])}"
         if self.grouped:
             channel = f"tl.program_id(1) * {self.n_inner} + {channel}"
         source, mask = self.graph.values[found.source], f"k_mask[:, None] & {self.mask}"
-        if source.contiguous:
+        if self.last:
+            offset = "batch"
+            for axis, size in zip(self.axes, self.inside, strict=True):
+                offset = f"({offset} * {size} + {axis})"
+            offset = f"{offset} * {self.n_sources} + {channel}"
+        elif source.contiguous:
             writer.contiguous.add(found.source)
             offset = f"batch * {self.n_sources} + {channel}"
             for axis, size in zip(self.axes, self.inside, strict=True):
@@ -301,12 +339,14 @@ class ConvKernel:
         if not found.before:
             return
         fp32 = source.dtype == "float32"
+        channels = Group(f"({channel})", found.shape[1], "k_mask[:, None]")
+        places = [Group(axis, size, self.mask) for axis, size in zip(self.axes, found.inputs, strict=True)]
         groups = (
             Group("batch", found.shape[0], self.mask),
-            Group(f"({channel})", found.shape[1], "k_mask[:, None]"),
-            *(Group(axis, size, self.mask) for axis, size in zip(self.axes, found.inputs, strict=True)),
+            *((*places, channels) if self.last else (channels, *places)),
         )
-        variables: Variables = {(found.source, found.shape): "b" if fp32 else "b.to(tl.float32)"}
+        shape = (found.shape[0], *found.shape[2:], found.shape[1]) if self.last else found.shape
+        variables: Variables = {(found.source, shape): "b" if fp32 else "b.to(tl.float32)"}
         write_maps(writer, [node.name for node in found.before], groups, variables)
         # What lies outside the bounds must stay 0 whatever the work made of it.
         result = f"tl.where({mask}, {variables[found.before[-1].name]}, 0.0)"
@@ -327,13 +367,17 @@ class ConvKernel:
         volume = product(found.outputs)
         if any(same(product(self.graph.values[load].shape), product(found.node.shape)) for load in self.body.loads):
             writer.preset(volume, "n_pixels")
-        groups = (
-            Group("batch", found.node.shape[0], "col_mask"),
+        channels, places = (
             Group(self.channels, found.node.shape[1], "row_mask"),
             Group("pixel", volume, "col_mask"),
         )
+        inner = (places, channels) if self.last else (channels, places)
+        groups = (Group("batch", found.node.shape[0], "col_mask"), *inner)
         variables: Variables = {found.node.name: found.node.name}
         write_maps(writer, [node.name for node in found.after], groups, variables)
-        writer.line(f"offs = (batch * {self.n_channels} + {self.channels}) * {pixels} + pixel")
+        if self.last:
+            writer.line(f"offs = (batch * {pixels} + pixel) * {self.n_channels} + {self.channels}")
+        else:
+            writer.line(f"offs = (batch * {self.n_channels} + {self.channels}) * {pixels} + pixel")
         for value in self.body.stores:
             writer.store(value, variables[value], "offs", "row_mask & col_mask")

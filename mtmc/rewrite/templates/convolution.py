@@ -7,16 +7,20 @@ the operand's channels at each tap: filters times neighbourhoods. With elementwi
 worked out once a tap and column), "channels" over all taps of one channel, then of the next (for few channels).
 A transposed convolution with a stride is several small ones: positions that are as far from a multiple of the stride
 see the same taps, and only those (a program has positions of one such phase). With "persistent" there are so many
-programs, each for several tiles.
+programs, each for several tiles. Where channels lie last a slice of them is read as it lies: with "taps" that is a slice at
+one tap, with "channels" all channels of one tap and then of the next, many taps in a slice.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Size, Varying, is_one, power_of_two_above
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.conv_kernel import ConvKernel, product_sizes
+from mtmc.rewrite.templates.channels_last import FORMATS, channels_last_values, permuting_lines
+from mtmc.rewrite.templates.conv_kernel import INNER, ConvKernel, product_sizes
 from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
@@ -35,6 +39,10 @@ FEW_CHANNELS = 16
 """Below this, a slice of the channels at one tap would be mostly padding."""
 
 
+WHOLE_SLICE = 32
+"""Channels that lie last are read by so many at a time, where these end with them."""
+
+
 class Convolution:
     """One convolution that is a matrix product, with elementwise work around it."""
 
@@ -45,19 +53,20 @@ class Convolution:
         return any(node.kind == "window" and node.operation in CONVOLUTIONS for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """Tiles as high as there are channels (up to 64), 128 positions wide."""
+        """Tiles as high as there are channels (up to 64, or 128 where they lie last), 128 positions wide."""
         found = analyse(graph, body)
         rows, inner = product_sizes(graph, found)
-        channels = max(16, min(64, power_of_two_above(rows[0])))
-        few = inner[0] < FEW_CHANNELS and found.node.operation == "convolution"
-        few = few and not all(map(is_one, found.window.size))
+        last = found.window.last
+        channels = max(16, min(128 if last else 64, power_of_two_above(rows[0])))
+        few = inner[0] % WHOLE_SLICE if last else inner[0] < FEW_CHANNELS
+        few = few and found.node.operation == "convolution" and not all(map(is_one, found.window.size))
         return {
             "block_m": channels,
             "block_n": 128,
             "block_k": 32 if few or inner[0] >= 32 else 16,
             "group_m": 8,
-            "num_stages": 2,
-            "num_warps": 4,
+            "num_stages": 3 if last else 2,
+            "num_warps": 8 if channels == 128 else 4,
             "precision": "ieee" if graph.values[found.source].dtype == "float32" else "input",
             "loop": "channels" if few else "taps",
         }
@@ -86,12 +95,15 @@ class _Assembler:
         """The kernel and its launcher."""
         body, stage, kernel = self.body, self.stage, self.kernel
         channels, rows, _ = kernel.expressions()
-        lines = contiguous_lines(kernel.writer) + size_lines(self.found, self.scope, self.spare)
-        lines += allocations(self.graph, self.found, body.stores, (f"{self.found.source}.shape[0]", channels))
-        instead: tuple[tuple[str, str], ...] = ()
-        if kernel.loop == "taps" and not kernel.single_tap:
-            instead = ((kernel.weight, "filters"),)
-            order = ", ".join(str(axis) for axis in (*range(2, len(self.found.axes) + 2), 0, 1))
+        last = channels_last_values(self.graph, body) if kernel.last else ()
+        lines = permuting_lines(self.graph, body, kernel.writer) if last else []
+        lines += contiguous_lines(kernel.writer) + size_lines(self.found, self.scope, self.spare)
+        memory = FORMATS[len(self.found.shape)] if last else ""
+        lead = (f"{self.found.source}.shape[0]", channels)
+        lines += allocations(self.graph, self.found, body.stores, lead, memory)
+        order = self._filters()
+        instead = ((kernel.weight, "filters"),) if order else ()
+        if order:
             lines.append(f"{INDENT}filters = {kernel.weight}.permute({order}).contiguous()  # by tap, then by channel")
         lines.append(f"{INDENT}positions = {self._positions()}")
         constants = self._constants()
@@ -104,15 +116,27 @@ class _Assembler:
         grid, name = (tiles, *self._more_programs()), f"{self.name}_kernel"
         launch = Launch(name, kernel.writer, body.stores, (), grid, constants, warps, stages, instead)
         lines += launch_lines(launch, scope_with_results(self.graph, body), self.spare)
-        return printed(body, self.name, [text], lines, self.spare)
+        made = printed(body, self.name, [text], lines, self.spare, last)
+        return replace(made, filters=(kernel.weight,)) if kernel.rows_of_filters else made
+
+    def _filters(self) -> str:
+        """The order of the weight's dimensions in which the kernel reads the filters; "" for their own."""
+        kernel, taps = self.kernel, range(2, len(self.found.axes) + 2)
+        order: tuple[int, ...] = (0, 1, *taps)
+        if kernel.rows_of_filters:
+            order = (0, *taps, 1)
+        elif kernel.loop == "taps" and not kernel.single_tap:
+            order = (*taps, 1, 0) if kernel.turned_filters else (*taps, 0, 1)
+        return "" if order == (0, 1, *taps) else ", ".join(map(str, order))
 
     def _constants(self) -> tuple[tuple[str, str], ...]:
         """Compile-time arguments."""
         wide = f"max({self.found.source}.numel(), {self.body.stores[0]}.numel()) >= 2**31"
         axes = () if self.kernel.single_tap else self.found.axes
         extents = [(f"KERNEL_{axis.upper()}", self._extent(at)) for at, axis in enumerate(axes)]
+        inner = [(INNER, self.kernel.expressions()[2])] if self.kernel.last else []
         blocks = [(key.upper(), str(self.stage.number(key))) for key in ("block_m", "block_n", "block_k", "group_m")]
-        return (("WIDE", wide), *extents, *blocks)
+        return (("WIDE", wide), *inner, *extents, *blocks)
 
     def _extent(self, axis: int) -> str:
         number = constant(self.found.window.size[axis])

@@ -24,7 +24,8 @@ class Printed:
     text: the kernel functions and the launcher. launcher: its name. tensors: values it takes, in order.
     numbers: (parameter, value at every variant) that it takes besides, because no tensor at hand gives them.
     results: the values it returns, in order. last: those of tensors and results that lie channels last. as_laid: results
-    that lie in memory as the reference's do, in another order than that of their dimensions.
+    that lie in memory as the reference's do, in another order than that of their dimensions. filters: weights of which the
+    launcher makes a copy with their channels last, unless they lie so.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Printed:
     results: tuple[str, ...]
     last: tuple[str, ...] = ()
     as_laid: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
 
 
 OPTIONS = ("maxnreg",)
