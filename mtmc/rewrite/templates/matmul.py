@@ -36,6 +36,7 @@ from mtmc.rewrite.templates.product_groups import blocks_in_launcher, grouped_ti
 from mtmc.rewrite.templates.product_kernel import ProductKernel
 from mtmc.rewrite.templates.product_statistics import MOST_ROWS
 from mtmc.rewrite.templates.product_tiles import SPECIAL, Sizes, launcher_lines
+from mtmc.rewrite.templates.product_turned import NAME, turn, turn_launch, turn_lines
 from mtmc.rewrite.templates.shares import crowded, shares
 from mtmc.rewrite.templates.writer import kernel_text
 
@@ -171,10 +172,10 @@ class _Assembler:
             constants.append(("GROUPS", f"triton.next_power_of_2({self._size(kernel.found.groups, 'n_groups')})"))
         if not kernel.found.reduces:
             constants.append(("GROUP_M", str(stage.number("group_m"))))
-        instead: tuple[tuple[str, str], ...] = ()
+        instead, texts = tuple[tuple[str, str], ...](), list[str]()
         if kernel.transposed_copy:
-            right, instead = kernel.found.right, ((kernel.found.right, "transposed"),)
-            lines.append(f"{INDENT}transposed = {right}.transpose(-2, -1).contiguous()  # n, then k")
+            instead = ((kernel.found.right, NAME),)
+            texts.append(self._turned(lines))
         if kernel.way.described:
             sizes = Sizes(self.m, self.n, self.k, self.batch)
             lines += [INDENT + line for line in launcher_lines(kernel, self.tile, sizes)]
@@ -182,7 +183,7 @@ class _Assembler:
             if kernel.specialized:
                 constants.append(("SPECIAL", SPECIAL.format(kernel.found.left)))
         extra = (*kernel.tables, *shares)
-        texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc())]
+        texts.append(kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc()))
         warps, stages = self.tile["num_warps"], self.tile["num_stages"]
         name = f"{self.name}_kernel"
         more = tuple((key, int(value)) for key, value in stage.schedule if key in OPTIONS and value)
@@ -231,6 +232,15 @@ class _Assembler:
         if split > 1:
             return (*two, str(split))
         return two if self.kernel.found.batch else (first,)
+
+    def _turned(self, lines: list[str]) -> str:
+        """Print the kernel that turns the right operand and add its launch to the launcher's lines."""
+        writer = turn(self.kernel)
+        lines += [INDENT + line for line in turn_lines(self.kernel)]
+        launch = turn_launch(self.kernel, writer, self.n, self.k, self.batch)
+        lines += launch_lines(launch, self.scope, self.spare)
+        doc = "Copy a tile of the right operand, turned."
+        return kernel_text(writer, (), (NAME,), [key for key, _ in launch.constants], doc)
 
     def _second(self, lines: list[str]) -> str:
         """Print the second kernel and add its launch to the launcher's lines."""

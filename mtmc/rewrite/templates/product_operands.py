@@ -75,11 +75,10 @@ class Operands:
         writer, found = self.writer, self.found
         if not found.made:
             a = self.graph.values[found.left]
-            writer.line(f"left = {self._base(found.left, a)} + rows{self._stride_m(a)}")
+            writer.line(f"left = {self.base(found.left)} + rows{self._stride_m(a)}")
         for factor in self.loaded:
-            b = self.graph.values[factor.right]
-            self.down[factor.right], across = self._right_strides(factor.right, b)
-            writer.line(f"{self.tile_name('right', factor)} = {self._base(factor.right, b)} + cols{across}")
+            self.down[factor.right], across = self.right_strides(factor.right)
+            writer.line(f"{self.tile_name('right', factor)} = {self.base(factor.right)} + cols{across}")
 
     def load_left(self) -> None:
         """Load the tile of the left operand at `ks`, or make it."""
@@ -129,9 +128,9 @@ class Operands:
         shared = len(self.graph.values[self.found.left].shape) == 2  # by all products of a batch
         return (Group("batch", product(self.found.batch), ""), *groups) if self.found.batch and not shared else groups
 
-    def _base(self, value: str, tensor: Tensor) -> str:
+    def base(self, value: str) -> str:
         """Pointer to a tensor's matrix of this program's batch."""
-        pointer = self.writer.pointer(value)
+        pointer, tensor = self.writer.pointer(value), self.graph.values[value]
         if self.found.offsets and value != self.found.left:
             return f"{pointer} + matrix * {self.writer.stride(value, 0)}"
         if not self.found.batch or len(tensor.shape) <= 2:
@@ -157,10 +156,11 @@ class Operands:
             return f" * {self.n_k}"
         return f" * {self.writer.stride(self.found.left, len(tensor.shape) - 2)}"
 
-    def _right_strides(self, right: str, tensor: Tensor) -> tuple[str, str]:
-        """Strides of a right operand along k and along n."""
+    def right_strides(self, right: str) -> tuple[str, str]:
+        """Strides of a right operand along k and along n, as " * stride"."""
         if self.transposed_copy:
             return "", f" * {self.n_k}"
+        tensor = self.graph.values[right]
         rank = len(tensor.shape)
         axes = (rank - 1, rank - 2) if self.found.transposed else (rank - 2, rank - 1)
         return self._times(right, tensor, axes[0]), self._times(right, tensor, axes[1])
