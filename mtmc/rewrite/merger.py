@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 _WORDS = (
     "a acc across across_d across_h across_mask across_w along along_mask at_d at_h at_w b bag batch before begin "
-    "block block_cols block_m block_n blocks_k blocks_m blocks_n both carry channels chunk col_mask cols "
-    "columns count_d count_h count_w counted counts d each each_key each_key_of each_of end equal filters first "
-    "first_d first_h first_row first_w fits_d fits_h fits_w float from_d from_end from_h from_w given group group_size "
-    "h half_mask held in_d in_h in_w inner inside inside_d inside_h inside_w k_mask ks last last_col lead left lowest "
-    "made made_ptr made_value made_value_bits mask max member min n_across n_along n_bags n_batch n_channels n_cols "
-    "n_counted n_each n_elements n_inner n_inside n_k n_kept n_m n_mask n_n n_parts n_pixels n_rows n_sources "
-    "number offs others out_d out_h out_mask out_w outer own own_key packs part parts phase phase_d phase_h phase_w "
-    "pixel places planes positions program rank right row row_mask rows self share shares split start step tap tap_d "
-    "tap_h tap_w tap_weight taps_d taps_h taps_w their their_key there tl to_d to_h to_w torch triton turn turns w "
-    "widths"
+    "block block_cols block_m block_n blocks_k blocks_m blocks_n both carry channels chunk col_mask cols columns "
+    "count_d count_h count_w counted counts d described down each each_key each_key_of each_of end equal filters "
+    "first first_d first_h first_row first_w fits_d fits_h fits_w float from_d from_end from_h from_w given group "
+    "group_size h half_mask held in_d in_h in_w inner inside inside_d inside_h inside_w k_mask ks last last_col lead "
+    "left lowest made made_ptr made_value made_value_bits mask max member min n_across n_along n_bags n_batch "
+    "n_channels n_cols n_counted n_each n_elements n_inner n_inside n_k n_kept n_m n_mask n_n n_parts n_pixels "
+    "n_rows n_sources number offs others out_d out_h out_mask out_w outer own own_key packs part parts phase phase_d "
+    "phase_h phase_w pixel places planes positions program rank right row row_mask rows self share shares split "
+    "start step tap tap_d tap_h tap_w tap_weight taps_d taps_h taps_w their their_key there tile tiles tl to_d to_h "
+    "to_w torch transposed triton turn turns w widths"
 )
 RESERVED = frozenset(_WORDS.split())
 """Names that generated kernels and launchers use for themselves."""

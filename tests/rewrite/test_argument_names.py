@@ -15,6 +15,10 @@ FORMS = {
         "torch.softmax({0} * {1}, -1) * {2} + {3}",
         "torch.randn(n, 999 * m), torch.randn(n, 999 * m), torch.randn(n, 999 * m), torch.randn(999 * m)",
     ),
+    "product": (
+        "({0} @ {1}) * {2} + {3}",
+        "torch.randn(16 * n, 8 * m), torch.randn(8 * m, 8 * m), torch.randn(8 * m), torch.randn(8 * m)",
+    ),
 }
 SIZES = {"n": (64, 40, 19), "m": (32, 16, 8)}
 FEWER = SIZES | {"n": (6, 3, 2)}
@@ -22,6 +26,7 @@ FEWER = SIZES | {"n": (6, 3, 2)}
 WORDS = {
     "attention": ("columns", "keys", "scale", "chunk"),
     "scaled": ("out_mask", "q", "values", "place"),
+    "product": ("transposed", "described", "tile", "down"),
     "rows": ("turn", "turns", "row", "share", "split", "shares", "block_cols"),
 }
 WAYS = {"rows": ["lower", "fuse", "share each row"]}
