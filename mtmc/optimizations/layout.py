@@ -20,7 +20,7 @@ from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.source import print_stage
 from mtmc.rewrite.templates import TEMPLATES
 from mtmc.rewrite.templates.channels_last import FORMATS, full_shapes, is_channels_last, to_channels_last
-from mtmc.rewrite.templates.positions import analyse
+from mtmc.rewrite.templates.positions import Windowed, analyse
 
 PAGE = """\
 # layout
@@ -126,7 +126,7 @@ def _reads_side_by_side(version: Version, stage: Stage) -> bool:
     """Whether a kernel is an fp32 convolution that is best done channels last."""
     if stage.is_torch or is_channels_last(stage) or not _is_convolution(version, stage):
         return False
-    operand = version.graph.values[_ends(version, stage)[0]]
+    operand = version.graph.values[_operand(version, stage)]
     return operand.dtype == "float32" and _wide(version, stage)
 
 
@@ -158,7 +158,7 @@ def _channels_last(version: Version) -> Plan:
 
 def _convolved(version: Version) -> set[str]:
     """The operands of convolutions."""
-    return {_ends(version, stage)[0] for stage in version.plan.stages if _is_convolution(version, stage)}
+    return {_operand(version, stage) for stage in version.plan.stages if _is_convolution(version, stage)}
 
 
 def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Stage:
@@ -205,15 +205,19 @@ def _convolves(version: Version, stage: Stage) -> bool:
 
 def _channels(version: Version, stage: Stage) -> tuple[int, int]:
     """Channels of a convolution's operand and of its result, at the full shapes."""
-    operand, result = (version.graph.values[value].shape for value in _ends(version, stage))
-    return operand[1][0], result[1][0]
-
-
-def _ends(version: Version, stage: Stage) -> tuple[str, str]:
-    """The operand of a convolution, and its result or one of that shape."""
     if stage.is_torch:
-        op = version.graph.by_name[stage.ops[0]]
-        return op.refs()[0], op.outputs[0]
+        result = version.graph.values[version.graph.by_name[stage.ops[0]].outputs[0]].shape
+    else:
+        result = _analysed(version, stage).node.shape
+    return version.graph.values[_operand(version, stage)].shape[1][0], result[1][0]
+
+
+def _operand(version: Version, stage: Stage) -> str:
+    """What a convolution takes its windows of."""
+    return version.graph.by_name[stage.ops[0]].refs()[0] if stage.is_torch else _analysed(version, stage).source
+
+
+def _analysed(version: Version, stage: Stage) -> Windowed:
     body = version.body(stage)
     assert body is not None
-    return analyse(version.graph, body).source, body.stores[0]
+    return analyse(version.graph, body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtmc.optimizations.version import Version
+from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
@@ -128,3 +129,43 @@ def test_a_kernel_of_a_convolution_starts_with_channels_last(
     assert plan is not None
     [kernel] = [stage for stage in plan.stages if stage.template == "convolution"]
     assert dict(kernel.schedule).get("layout", "") == layout
+
+
+REDUCED = {
+    "smallest": source(PLAIN, 8, "torch.tanh((y * self.scale).amin(1, keepdim=True))"),
+    "largest_and_where": source(PLAIN, 8, "y.max(1)[0] + y.argmax(1)"),
+    "softmax": source(PLAIN, 8, "torch.sigmoid(torch.softmax(y, 1) + self.scale)"),
+    "logsumexp": source("ConvTranspose2d(8, 24, 3, stride=2)", 8, "torch.relu(torch.logsumexp(y, 1, keepdim=True))"),
+    "norm_of_channels": source(
+        "Conv2d(24, 24, 3, padding=1)",
+        24,
+        "x + (y - y.mean(1, keepdim=True)) * (y.var(1, keepdim=True, correction=0) + 1e-5).rsqrt() * self.scale",
+    ),
+    "mean_and_all": source(PLAIN, 8, "y - y.mean(1, keepdim=True)"),
+    "volumes": source("Conv3d(8, 24, 3)", 8, "torch.softmax(y, 1) * self.scale", rank=3),
+    "by_a_vector": source(PLAIN, 8, "y.sum(1) + z", more=", z", given=", torch.randn(size - 2)"),
+    "three_channels": source("Conv2d(3, 24, 3)", 3, "y.amax(1)"),
+    "halves": source("Conv2d(8, 24, 3).half()", 8, "torch.softmax(y, 1)").replace("* 2)]", "* 2).half()]"),
+    "odd_filters": source("Conv2d(8, 21, 3)", 8, "torch.softmax(y, 1)"),
+}
+
+
+def fused_first(text: str) -> Version:
+    """All as one kernel that takes tensors as they lie."""
+    task = task_from_source(text, "first")
+    start = version(task)
+    stage = start.as_kernel(tuple(op.name for op in start.graph.ops), {})
+    assert stage is not None
+    return version(task, Plan((stage,)))
+
+
+def test_channels_are_reduced_in_the_kernel_that_makes_them() -> None:
+    found = {}
+    for name, text in REDUCED.items():
+        for way in ("first", "last"):
+            made = laid(text, "fuse", "lower") if way == "last" else fused_first(text)
+            kernels = [stage for stage in made.kernels() if stage.template == "convolution"]
+            assert len(kernels) == 1 and len(made.working()) == 1, (name, way, made.plan)
+            found[f"{name}-{way}"] = print_plan(made.task, made.graph, made.plan).source
+    cases = [{"name": name, "source": REDUCED[name.split("-")[0]], "candidate": text} for name, text in found.items()]
+    assert interpret(cases) == dict.fromkeys(found)

@@ -21,6 +21,7 @@ from mtmc.rewrite.templates.positions import (
     text_of,
     times,
 )
+from mtmc.rewrite.templates.row_passes import whole
 from mtmc.rewrite.templates.writer import Writer
 
 INNER = "INNER"
@@ -56,6 +57,7 @@ class ConvKernel:
         self.grouped = groups != "1"
         self.persistent = int(dict(stage.schedule).get("persistent", 0))
         self.last = is_channels_last(stage)
+        self.reduces = any(node.kind == "reduce" for node in self.found.after)
         self.writer = Writer(*in_memory_order(graph, body, stage), f"{name}_kernel")
         self.stride, self.padding, self.dilation = (
             [text_of(self.writer, size) for size in sizes]
@@ -69,6 +71,10 @@ class ConvKernel:
             raise NotCovered(f"a convolution of {source.dtype} by {weight.dtype}")
         if self.persistent and (self.grouped or self.phased):
             raise NotCovered("a program for many tiles of several small convolutions")
+        if self.reduces and (
+            self.grouped or self.stage.number("block_m") < product_sizes(self.graph, self.found)[0][0]
+        ):
+            raise NotCovered("channels that are reduced, in several tiles")
         if self.grouped and self.last:
             raise NotCovered("groups of channels that lie last")
         if self.loop == "channels" and (self.transposed or self.single_tap):
@@ -367,17 +373,48 @@ class ConvKernel:
         volume = product(found.outputs)
         if any(same(product(self.graph.values[load].shape), product(found.node.shape)) for load in self.body.loads):
             writer.preset(volume, "n_pixels")
-        channels, places = (
-            Group(self.channels, found.node.shape[1], "row_mask"),
-            Group("pixel", volume, "col_mask"),
-        )
+        names = (self.channels, "row_mask", "col_mask")
+        if self.reduces:
+            self._turned()
+            names = ("cols", "channel_mask", "place_mask")
+        channels, places = Group(names[0], found.node.shape[1], names[1]), Group("pixel", volume, names[2])
         inner = (places, channels) if self.last else (channels, places)
-        groups = (Group("batch", found.node.shape[0], "col_mask"), *inner)
+        groups = (Group("batch", found.node.shape[0], names[2]), *inner)
         variables: Variables = {found.node.name: found.node.name}
-        write_maps(writer, [node.name for node in found.after], groups, variables)
-        if self.last:
-            writer.line(f"offs = (batch * {pixels} + pixel) * {self.n_channels} + {self.channels}")
-        else:
-            writer.line(f"offs = (batch * {self.n_channels} + {self.channels}) * {pixels} + pixel")
+        self._after(groups, variables)
+        channel, mask = (channels.index, "mask") if self.reduces else (self.channels, "row_mask & col_mask")
+        if any(self._has_channels(value) for value in self.body.stores):
+            if self.last:
+                writer.line(f"offs = (batch * {pixels} + pixel) * {self.n_channels} + {channel}")
+            else:
+                writer.line(f"offs = (batch * {self.n_channels} + {channel}) * {pixels} + pixel")
         for value in self.body.stores:
-            writer.store(value, variables[value], "offs", "row_mask & col_mask")
+            if self._has_channels(value):
+                writer.store(value, variables[value], "offs", mask)
+            else:
+                writer.store(value, variables[value], f"batch * {pixels} + pixel", places.mask)
+
+    def _has_channels(self, value: str) -> bool:
+        return same(product(self.graph.values[value].shape), product(self.found.node.shape))
+
+    def _turned(self) -> None:
+        """Turn the tile, so that reductions go along its rows."""
+        writer, name = self.writer, self.found.node.name
+        writer.comment("a row for each position, with all of its channels")
+        writer.line(f"{name} = tl.trans({name})")
+        writer.line("batch, pixel, cols = tl.trans(batch), tl.trans(pixel), tl.trans(rows)")
+        writer.line("place_mask, channel_mask = tl.trans(col_mask), tl.trans(row_mask)")
+        writer.line("mask = place_mask & channel_mask")
+
+    def _after(self, groups: tuple[Group, ...], variables: Variables) -> None:
+        """Work on the result, and where its channels are reduced on what they come to."""
+        writer, narrow = self.writer, tuple(group for group in groups if group.index != "cols")
+        if not self.reduces:
+            write_maps(writer, [node.name for node in self.found.after], groups, variables)
+            return
+        for node in self.found.after:
+            if node.kind == "reduce":
+                whole(writer, node, variables[node.reads()[0]], variables, self.n_rows)
+            else:
+                full = same(product(node.shape), product(self.found.node.shape))
+                write_maps(writer, [node.name], groups if full else narrow, variables)

@@ -1,7 +1,8 @@
 """convolution: plain, strided, dilated, grouped and transposed, as a matrix product whose right operand is never written.
 
 The result's channels are the rows of the product, its positions (of all images) the columns, and what is summed over are
-the operand's channels at each tap: filters times neighbourhoods. With elementwise work before (on the operand) and after.
+the operand's channels at each tap: filters times neighbourhoods. With elementwise work before (on the operand) and
+after, and with reductions over the result's channels, where a tile has all of them.
 
 `loop` says in which order the sum is taken: "taps" goes over the channels at one tap, then at the next (addresses are
 worked out once a tap and column), "channels" over all taps of one channel, then of the next (for few channels).
@@ -31,14 +32,15 @@ from mtmc.rewrite.templates.launcher import (
     scope_with_results,
     size_expression,
 )
-from mtmc.rewrite.templates.positions import allocations, analyse, constant, size_lines
-from mtmc.rewrite.templates.windows import CONVOLUTIONS
+from mtmc.rewrite.templates.positions import CONVOLUTIONS, allocations, analyse, constant, size_lines
 from mtmc.rewrite.templates.writer import kernel_text
 
 FEW_CHANNELS = 16
 """Below this, a slice of the channels at one tap would be mostly padding."""
 
 
+MOST_REDUCED = 256
+"""Channels of a tile that has all of them."""
 WHOLE_SLICE = 32
 """Channels that lie last are read by so many at a time, where these end with them."""
 
@@ -57,22 +59,25 @@ class Convolution:
         found = analyse(graph, body)
         rows, inner = product_sizes(graph, found)
         last = found.window.last
-        channels = max(16, min(128 if last else 64, power_of_two_above(rows[0])))
+        reduces = any(node.kind == "reduce" for node in found.after)
+        most = MOST_REDUCED if reduces else 128 if last else 64
+        channels = max(16, min(most, power_of_two_above(rows[0])))
         few = inner[0] % WHOLE_SLICE if last else inner[0] < FEW_CHANNELS
         few = few and found.node.operation == "convolution" and not all(map(is_one, found.window.size))
         return {
             "block_m": channels,
-            "block_n": 128,
+            "block_n": 128 if channels <= 128 else 64,
             "block_k": 32 if few or inner[0] >= 32 else 16,
             "group_m": 8,
             "num_stages": 3 if last else 2,
-            "num_warps": 8 if channels == 128 else 4,
+            "num_warps": 8 if channels >= 128 else 4,
             "precision": "ieee" if graph.values[found.source].dtype == "float32" else "input",
             "loop": "channels" if few else "taps",
         }
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
-        """One kernel. Raises: NotCovered where there is more than elementwise work around the convolution."""
+        """One kernel. Raises: NotCovered where there is more than elementwise work around the convolution, and reductions
+        over channels behind it."""
         return _Assembler(graph, body, stage, name).emit()
 
 

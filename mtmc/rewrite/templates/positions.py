@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Node, NotCovered, Window, maps_into
+from mtmc.rewrite.body import Body, Node, NotCovered, Window, maps_into, shape_of
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product, same
 from mtmc.rewrite.sizes import Scope
@@ -13,14 +13,16 @@ from mtmc.rewrite.templates.launcher import size_expression
 from mtmc.rewrite.templates.writer import Writer
 
 AXES = ("d", "h", "w")
+CONVOLUTIONS = ("convolution", "transposed convolution")
+"""Operations of windows that are products of matrices."""
 
 
 @dataclass(frozen=True)
 class Windowed:
     """A body with one pooling or convolution.
 
-    source: the value from outside that its windows are taken of. before: elementwise work on it; after: on the result.
-    axes: letters of the spatial dimensions. inputs, outputs: their sizes.
+    source: the value from outside that its windows are taken of. before: elementwise work on it; after: on the result, of a
+    convolution with reductions over its channels. axes: letters of the spatial dimensions. inputs, outputs: their sizes.
     """
 
     node: Node
@@ -35,12 +37,16 @@ class Windowed:
 
 
 def analyse(graph: Graph, body: Body) -> Windowed:
-    """The one window of a body. Raises: NotCovered where there is more in it than elementwise work around one."""
+    """The one window of a body. Raises: NotCovered where there is more in it than elementwise work around one, and behind a
+    convolution reductions over channels."""
     nodes = [node for node in body.nodes if node.kind == "window"]
-    if len(nodes) != 1 or any(node.kind not in ("window", "map") for node in body.nodes):
+    kinds = {node.kind for node in body.nodes}
+    if len(nodes) != 1 or not kinds <= {"window", "map", "reduce"}:
         raise NotCovered("more than one pooling or convolution with elementwise work around it")
     node = nodes[0]
     assert node.window is not None
+    if "reduce" in kinds and node.operation not in CONVOLUTIONS:
+        raise NotCovered("reductions behind windows that are no product")
     before = maps_into(body, node.reads()[0], "windows")
     source, shape = _source(graph, body, node.reads()[0], before)
     made = {each.name for each in before}
@@ -49,13 +55,31 @@ def analyse(graph: Graph, body: Body) -> Windowed:
         raise NotCovered("what the windows are taken of is also needed elsewhere")
     if any(body.node(read) is not None for read in node.reads()[1:]):
         raise NotCovered("work on the weights of a convolution")
-    if not all(same(product(each.shape), product(node.shape)) for each in after):
-        raise NotCovered("work after the windows with another number of elements")
+    _check_after(graph, body, node, after)
     if any(read == node.name for each in before for read in each.reads()):
         raise NotCovered("windows of windows")
     rank = len(node.window.size)
     inputs, outputs = shape[-rank:], node.shape[-rank:]
     return Windowed(node, node.window, source, before, after, AXES[-rank:], inputs, outputs, shape)
+
+
+def _check_after(graph: Graph, body: Body, node: Node, after: Sequence[Node]) -> None:
+    """Raises: NotCovered for work behind a window that is neither on its result's elements nor, where some reduction over
+    its channels comes before, on one number a position."""
+    channel = len(node.shape) - 1 if node.window is not None and node.window.last else 1
+    places = product(tuple(size for axis, size in enumerate(node.shape) if axis != channel))
+    narrow = set[str]()
+    for each in after:
+        if each.kind == "reduce":
+            if shape_of(graph, body, each.reads()[0]) != node.shape or each.dims != (channel,):
+                raise NotCovered(f"{each.name} does not reduce the channels of the windows' result")
+            narrow.add(each.name)
+        elif same(product(each.shape), product(node.shape)):
+            continue
+        elif not (narrow & set(each.reads()) and same(product(each.shape), places)):
+            raise NotCovered("work after the windows with another number of elements")
+        else:
+            narrow.add(each.name)
 
 
 def _source(graph: Graph, body: Body, read: str, before: tuple[Node, ...]) -> tuple[str, Shape]:
@@ -131,16 +155,19 @@ def size_lines(found: Windowed, scope: Scope, spare: dict[str, Varying]) -> list
 def allocations(
     graph: Graph, found: Windowed, stores: Sequence[str], lead: Sequence[str], memory: str = ""
 ) -> list[str]:
-    """The launcher's lines that allocate the results. lead: expressions of the dimensions before the spatial ones.
-    memory: the memory format, "" for the usual one."""
-    if any(graph.values[value].shape != found.node.shape for value in stores):
-        raise NotCovered("a result of another shape than the windows'")
-    shape = ", ".join((*lead, *(f"out_{axis}" for axis in found.axes)))
+    """The launcher's lines that allocate the results, of all channels or of none. lead: expressions of the dimensions before
+    the spatial ones. memory: the memory format of those of all channels, "" for the usual one."""
+    places, whole = [f"out_{axis}" for axis in found.axes], found.node.shape
+    one = (1,) * len(graph.variants)
+    shapes = {whole: lead, (whole[0], one, *whole[2:]): (lead[0], "1"), (whole[0], *whole[2:]): lead[:1]}
     lines = []
     for value in stores:
+        if graph.values[value].shape not in shapes:
+            raise NotCovered("a result of another shape than the windows'")
+        shape = ", ".join((*shapes[graph.values[value].shape], *places))
         dtype, like = graph.values[value].dtype, graph.values[found.source].dtype
         own = f"{found.source}.dtype" if dtype == like else f"torch.{dtype}"
-        end = f", memory_format={memory}" if memory else ""
+        end = f", memory_format={memory}" if memory and graph.values[value].shape == whole else ""
         lines.append(f"{INDENT}{value} = torch.empty(({shape}), device={found.source}.device, dtype={own}{end})")
     return lines
 

@@ -33,6 +33,7 @@ from mtmc.rewrite.templates.launcher import (
 )
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.positions import (
+    CONVOLUTIONS,
     Windowed,
     allocations,
     analyse,
@@ -52,8 +53,6 @@ MAX_UNROLLED = 32
 
 LARGE_PLANE = 1024
 """Positions of a plane, of which the last program's share may be mostly empty."""
-
-CONVOLUTIONS = ("convolution", "transposed convolution")
 
 
 class Windows:
