@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
-from mtmc.rewrite.graph import Graph, Size, is_one, product, same
+from mtmc.rewrite.graph import Graph, Size, is_one
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.channels_last import in_memory_order, is_channels_last
+from mtmc.rewrite.templates.conv_operand import load_operand
+from mtmc.rewrite.templates.conv_results import write_results
 from mtmc.rewrite.templates.phase import Phase
-from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.positions import (
     Windowed,
     analyse,
@@ -21,7 +21,6 @@ from mtmc.rewrite.templates.positions import (
     text_of,
     times,
 )
-from mtmc.rewrite.templates.row_passes import whole
 from mtmc.rewrite.templates.writer import Writer
 
 INNER = "INNER"
@@ -113,7 +112,7 @@ class ConvKernel:
         self._tile()
         self._columns()
         self._sum()
-        self._results()
+        write_results(self)
 
     # -- rows and columns ----------------------------------------------------------------------------------------
     def _has_phase(self, at: int) -> bool:
@@ -211,7 +210,7 @@ class ConvKernel:
         else:
             self._taps_walk()
         writer.line("a = tl.load(filters, mask=row_mask & k_mask[None, :], other=0.0)")
-        self._right()
+        load_operand(self)
         precision = self.stage.setting("precision")
         exact = f', input_precision="{precision}"' if precision != "input" else ""
         writer.line(f"{name} = tl.dot(a, b, {name}{exact})")
@@ -315,106 +314,3 @@ class ConvKernel:
         self.mask = "inside" if len(checks) > 1 else "col_mask"
         if len(checks) > 1:
             writer.line(f"inside = {' & '.join(checks)}")
-
-    def _right(self) -> None:
-        """The neighbourhoods: a tile of the operand, with the work before the convolution done on it."""
-        writer, found, pointer = self.writer, self.found, self.writer.pointer(self.found.source)
-        channel = "ks[:, None]"
-        if self.loop == "channels" and self.last:
-            channel = f"ks[:, None] % {self.n_inner}"
-        elif self.loop == "channels":
-            channel = f"ks[:, None] // {factor([f'KERNEL_{axis.upper()}' for axis in self.axes])}"
-        if self.grouped:
-            channel = f"tl.program_id(1) * {self.n_inner} + {channel}"
-        source, mask = self.graph.values[found.source], f"k_mask[:, None] & {self.mask}"
-        if self.last:
-            offset = "batch"
-            for axis, size in zip(self.axes, self.inside, strict=True):
-                offset = f"({offset} * {size} + {axis})"
-            offset = f"{offset} * {self.n_sources} + {channel}"
-        elif source.contiguous:
-            writer.contiguous.add(found.source)
-            offset = f"batch * {self.n_sources} + {channel}"
-            for axis, size in zip(self.axes, self.inside, strict=True):
-                offset = f"({offset}) * {size} + {axis}"
-        else:
-            indices = ["batch", f"({channel})", *self.axes]
-            offset = " + ".join(f"{index} * {writer.stride(found.source, at)}" for at, index in enumerate(indices))
-        writer.line(f"places = {pointer} + {offset}")
-        writer.line(f"b = tl.load(places, mask={mask}, other=0.0)")
-        if not found.before:
-            return
-        fp32 = source.dtype == "float32"
-        channels = Group(f"({channel})", found.shape[1], "k_mask[:, None]")
-        places = [Group(axis, size, self.mask) for axis, size in zip(self.axes, found.inputs, strict=True)]
-        groups = (
-            Group("batch", found.shape[0], self.mask),
-            *((*places, channels) if self.last else (channels, *places)),
-        )
-        shape = (found.shape[0], *found.shape[2:], found.shape[1]) if self.last else found.shape
-        variables: Variables = {(found.source, shape): "b" if fp32 else "b.to(tl.float32)"}
-        write_maps(writer, [node.name for node in found.before], groups, variables)
-        # What lies outside the bounds must stay 0 whatever the work made of it.
-        result = f"tl.where({mask}, {variables[found.before[-1].name]}, 0.0)"
-        writer.line(f"b = {result}" + ("" if fp32 else f".to({pointer}.dtype.element_ty)"))
-
-    # -- results -------------------------------------------------------------------------------------------------
-    def _results(self) -> None:
-        """Work on the result, and where it goes."""
-        writer, found = self.writer, self.found
-        pixels = factor(self.outside)
-        if self.phased:
-            pixel = ""
-            for axis, size in zip(self.axes, self.outside, strict=True):
-                pixel = f"{bracketed(pixel)} * {size} + at_{axis}" if pixel else f"at_{axis}"
-            writer.line(f"pixel = {pixel}")
-        else:
-            writer.line(f"pixel = cols % {pixels}")
-        volume = product(found.outputs)
-        if any(same(product(self.graph.values[load].shape), product(found.node.shape)) for load in self.body.loads):
-            writer.preset(volume, "n_pixels")
-        names = (self.channels, "row_mask", "col_mask")
-        if self.reduces:
-            self._turned()
-            names = ("cols", "channel_mask", "place_mask")
-        channels, places = Group(names[0], found.node.shape[1], names[1]), Group("pixel", volume, names[2])
-        inner = (places, channels) if self.last else (channels, places)
-        groups = (Group("batch", found.node.shape[0], names[2]), *inner)
-        variables: Variables = {found.node.name: found.node.name}
-        self._after(groups, variables)
-        channel, mask = (channels.index, "mask") if self.reduces else (self.channels, "row_mask & col_mask")
-        if any(self._has_channels(value) for value in self.body.stores):
-            if self.last:
-                writer.line(f"offs = (batch * {pixels} + pixel) * {self.n_channels} + {channel}")
-            else:
-                writer.line(f"offs = (batch * {self.n_channels} + {channel}) * {pixels} + pixel")
-        for value in self.body.stores:
-            if self._has_channels(value):
-                writer.store(value, variables[value], "offs", mask)
-            else:
-                writer.store(value, variables[value], f"batch * {pixels} + pixel", places.mask)
-
-    def _has_channels(self, value: str) -> bool:
-        return same(product(self.graph.values[value].shape), product(self.found.node.shape))
-
-    def _turned(self) -> None:
-        """Turn the tile, so that reductions go along its rows."""
-        writer, name = self.writer, self.found.node.name
-        writer.comment("a row for each position, with all of its channels")
-        writer.line(f"{name} = tl.trans({name})")
-        writer.line("batch, pixel, cols = tl.trans(batch), tl.trans(pixel), tl.trans(rows)")
-        writer.line("place_mask, channel_mask = tl.trans(col_mask), tl.trans(row_mask)")
-        writer.line("mask = place_mask & channel_mask")
-
-    def _after(self, groups: tuple[Group, ...], variables: Variables) -> None:
-        """Work on the result, and where its channels are reduced on what they come to."""
-        writer, narrow = self.writer, tuple(group for group in groups if group.index != "cols")
-        if not self.reduces:
-            write_maps(writer, [node.name for node in self.found.after], groups, variables)
-            return
-        for node in self.found.after:
-            if node.kind == "reduce":
-                whole(writer, node, variables[node.reads()[0]], variables, self.n_rows)
-            else:
-                full = same(product(node.shape), product(self.found.node.shape))
-                write_maps(writer, [node.name], groups if full else narrow, variables)
