@@ -136,6 +136,12 @@ REDUCED = {
     "largest_and_where": source(PLAIN, 8, "y.max(1)[0] + y.argmax(1)"),
     "softmax": source(PLAIN, 8, "torch.sigmoid(torch.softmax(y, 1) + self.scale)"),
     "logsumexp": source("ConvTranspose2d(8, 24, 3, stride=2)", 8, "torch.relu(torch.logsumexp(y, 1, keepdim=True))"),
+    "programs_left_over": source(
+        "ConvTranspose3d(8, 24, 3, stride=2, padding=1)",
+        8,
+        "torch.sigmoid(torch.logsumexp(y, 1, keepdim=True))",
+        rank=3,
+    ),
     "norm_of_channels": source(
         "Conv2d(24, 24, 3, padding=1)",
         24,

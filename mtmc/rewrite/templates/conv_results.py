@@ -80,6 +80,9 @@ def _turned(kernel: Convolved) -> None:
     writer.comment("a row for each position, with all of its channels")
     writer.line(f"{name} = tl.trans({name})")
     writer.line("batch, pixel, cols = tl.trans(batch), tl.trans(pixel), tl.trans(rows)")
+    if kernel.phased:
+        writer.comment("a phase with fewer positions than another one has programs left over: they have no channels")
+        writer.line("col_mask = col_mask & (block_m == 0)")
     writer.line("place_mask, channel_mask = tl.trans(col_mask), tl.trans(row_mask)")
     writer.line("mask = place_mask & channel_mask")
 
