@@ -99,6 +99,9 @@ class Reorder(ScheduleChange):
             ]
             for loop, words in (("taps", "the channels at one tap"), ("channels", "all taps of one channel")):
                 offers.append(({"loop": loop}, f"reorder the sum of the {name} kernel: {words}, then the next"))
+            for swapped, words in ((1, "positions"), (0, "channels")) if "swapped" in dict(stage.schedule) else ():
+                sentence = f"reorder the {name} kernel's product: {words} are the rows of the tensor cores' tiles"
+                offers.append(({"swapped": swapped}, sentence))
             return offers
         if stage.template == "windows":
             return _planes(version, stage)

@@ -20,6 +20,7 @@ from mtmc.rewrite.plan import Plan, Setting, Stage, graph_of, root_plan
 from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.source import print_plan, print_stage, root_regions
 from mtmc.rewrite.templates import template_of
+from mtmc.rewrite.templates.conv_kernel import ROUNDED
 from mtmc.task import Task
 
 MOST_OPERANDS = 96
@@ -72,7 +73,7 @@ class Version:
         """Ways to compute a product of fp32 numbers as exactly as the reference does, the fastest first."""
         if not self.hardware.target.startswith("sm_"):
             return ("ieee",)
-        own = ("tf32",) if template == "convolution" and self.tf32_reference else ()
+        own = ("tf32", ROUNDED) if template == "convolution" and self.tf32_reference else ()
         return (*own, "tf32x3", "ieee")
 
     @property
@@ -149,7 +150,10 @@ class Version:
         except NotCovered:
             return None
         if default.get("precision") == "ieee":
-            default = {**default, "precision": self.fp32_products(template.name)[0]}
+            ways = self.fp32_products(template.name)
+            # The smallest and largest of sums that are cut off are off by more than the sums are.
+            chosen = ROUNDED if ROUNDED in ways and any(node.kind == "reduce" for node in body.nodes) else ways[0]
+            default = {**default, "precision": chosen}
         plain = Stage(ops, template.name, tuple(sorted(default.items())))
         best = started(self.graph, body, plain, self.hardware)
         return (specialized(self.graph, body, best, self.hardware) if self.on_gpu else best), best, plain

@@ -8,7 +8,7 @@ import evaluate_kernels
 import numpy as np
 import pytest
 
-from mtmc.evaluate.interpreter.interpreter import bf16_to_f32, f32_to_bf16, round_to_tf32
+from mtmc.evaluate.interpreter.interpreter import bf16_to_f32, cut_to_tf32, f32_to_bf16
 from mtmc.evaluate.interpreter.libdevice import compute, function_of
 from mtmc.evaluate.pool.worker import Pool
 
@@ -19,12 +19,13 @@ def run(pool: Pool, name: str) -> Any:
     return result.value
 
 
-def test_tf32_keeps_ten_mantissa_bits_and_ties_go_to_even() -> None:
+def test_tf32_keeps_ten_mantissa_bits_and_the_others_are_cut_off() -> None:
     ulp = 2.0**-10
-    values = np.array([1.0, 1 + ulp, 1 + ulp / 2, 1 + 1.5 * ulp, 1 + 0.51 * ulp, -3.0, 0.0, np.inf], dtype=np.float32)
-    want = np.array([1.0, 1 + ulp, 1.0, 1 + 2 * ulp, 1 + ulp, -3.0, 0.0, np.inf], dtype=np.float32)
-    np.testing.assert_array_equal(round_to_tf32(values), want)
-    assert np.isnan(round_to_tf32(np.array([np.nan], dtype=np.float32)))[0]
+    values = np.array([1.0, 1 + ulp, 1 + ulp / 2, 1 + 1.9 * ulp, -1 - 0.99 * ulp, -3.0, 0.0, np.inf], dtype=np.float32)
+    want = np.array([1.0, 1 + ulp, 1.0, 1 + ulp, -1.0, -3.0, 0.0, np.inf], dtype=np.float32)
+    np.testing.assert_array_equal(cut_to_tf32(values), want)
+    odd_nan = np.array([0x7F800001], dtype=np.uint32).view(np.float32)
+    assert np.isnan(cut_to_tf32(odd_nan))[0]
 
 
 def test_bf16_rounds_to_nearest_even_and_back() -> None:

@@ -165,6 +165,48 @@ def fused_first(text: str) -> Version:
     return version(task, Plan((stage,)))
 
 
+OF_ROUNDED = """
+import torch
+from torch import nn
+
+batch, size = 3, 24
+VARIANTS = {"small": {"batch": 2, "size": 9}, "odd1": {"batch": 1, "size": 7}}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(24, 8, 3, 3) + 1)
+
+    def forward(self, x):
+        x, weight = ROUNDED
+        return torch.conv2d(x, weight)
+
+
+def get_inputs():
+    return [torch.rand(batch, 8, size, size) + 1]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("swapped", [0, 1])
+def test_operands_are_rounded_to_the_nearest_of_tf32(swapped: int) -> None:
+    """From 1 to 2 these are multiples of 1/1024, which the reference here takes to the nearest itself."""
+    task = task_from_source(OF_ROUNDED.replace("ROUNDED", "x, self.weight"), "rounded")
+    start = version(task)
+    stage = start.as_kernel(tuple(op.name for op in start.graph.ops), {})
+    assert stage is not None
+    plans = [Plan((stage.scheduled({"precision": way, "swapped": swapped}),)) for way in ("tf32_rounded", "tf32")]
+    rounded, cut = (print_plan(task, start.graph, plan).source for plan in plans)
+    reference = OF_ROUNDED.replace("ROUNDED", "torch.round(x * 1024) / 1024, torch.round(self.weight * 1024) / 1024")
+    cases = [{"name": name, "source": reference, "candidate": text} for name, text in (("r", rounded), ("c", cut))]
+    found = interpret(cases)
+    assert found["r"] is None and "off by" in str(found["c"])
+
+
 def test_channels_are_reduced_in_the_kernel_that_makes_them() -> None:
     found = {}
     for name, text in REDUCED.items():

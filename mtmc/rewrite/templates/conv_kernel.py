@@ -23,6 +23,8 @@ from mtmc.rewrite.templates.positions import (
 )
 from mtmc.rewrite.templates.writer import Writer
 
+ROUNDED = "tf32_rounded"
+"""One TF32 product of operands that are rounded to it before, as the library does: tensor cores cut them off."""
 INNER = "INNER"
 """The number of channels that are summed, where they lie last: known when the kernel is compiled, which then knows that
 several are read at once."""
@@ -54,6 +56,7 @@ class ConvKernel:
         self.phased = self.transposed and strided and None not in self.phases
         self.single_tap = all(map(is_one, self.window.size)) and not (self.transposed and strided)
         self.grouped = groups != "1"
+        self.swapped = bool(dict(stage.schedule).get("swapped", 0))
         self.persistent = int(dict(stage.schedule).get("persistent", 0))
         self.last = is_channels_last(stage)
         self.reduces = any(node.kind == "reduce" for node in self.found.after)
@@ -204,17 +207,24 @@ class ConvKernel:
         writer, name = self.writer, self.found.node.name
         if not self.rows_of_filters:
             writer.contiguous.add(self.weight)
-        writer.line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
+        shape = "[BLOCK_N, BLOCK_M]" if self.swapped else "[BLOCK_M, BLOCK_N]"
+        writer.line(f"{name} = tl.zeros({shape}, tl.float32)")
         if self.loop == "channels":
             self._channels_walk()
         else:
             self._taps_walk()
         writer.line("a = tl.load(filters, mask=row_mask & k_mask[None, :], other=0.0)")
         load_operand(self)
-        precision = self.stage.setting("precision")
-        exact = f', input_precision="{precision}"' if precision != "input" else ""
-        writer.line(f"{name} = tl.dot(a, b, {name}{exact})")
+        precision = str(self.stage.setting("precision"))
+        for tile in ("a", "b") if precision == ROUNDED else ():
+            writer.line(f"bits = ({tile}.to(tl.int32, bitcast=True) + 4096) & -8192  # to the nearest of TF32")
+            writer.line(f"{tile} = tl.where({tile} == {tile}, bits.to(tl.float32, bitcast=True), {tile})")
+        exact = f', input_precision="{precision.removesuffix(ROUNDED[4:])}"' if precision != "input" else ""
+        operands = "tl.trans(b), tl.trans(a)" if self.swapped else "a, b"
+        writer.line(f"{name} = tl.dot({operands}, {name}{exact})")
         writer.level -= 1
+        if self.swapped and not self.reduces:
+            writer.line(f"{name} = tl.trans({name})")
 
     def _taps_walk(self) -> None:
         """One step a slice of channels at a tap; the taps stand outermost in the filters."""

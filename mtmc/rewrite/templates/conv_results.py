@@ -28,6 +28,7 @@ class Convolved(Protocol):
     last: bool
     reduces: bool
     phased: bool
+    swapped: bool
     channels: str
     outside: list[str]
     n_rows: str
@@ -78,7 +79,8 @@ def _turned(kernel: Convolved) -> None:
     """Turn the tile, so that reductions go along its rows."""
     writer, name = kernel.writer, kernel.found.node.name
     writer.comment("a row for each position, with all of its channels")
-    writer.line(f"{name} = tl.trans({name})")
+    if not kernel.swapped:
+        writer.line(f"{name} = tl.trans({name})")
     writer.line("batch, pixel, cols = tl.trans(batch), tl.trans(pixel), tl.trans(rows)")
     if kernel.phased:
         writer.comment("a phase with fewer positions than another one has programs left over: they have no channels")

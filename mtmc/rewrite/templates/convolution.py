@@ -39,6 +39,8 @@ FEW_CHANNELS = 16
 """Below this, a slice of the channels at one tap would be mostly padding."""
 
 
+LEAST_ROWS = 64
+"""Of the tensor cores' tiles: of fewer channels these are the columns, and positions the rows ("swapped")."""
 MOST_REDUCED = 256
 """Channels of a tile that has all of them."""
 WHOLE_SLICE = 32
@@ -73,6 +75,7 @@ class Convolution:
             "num_warps": 8 if channels >= 128 else 4,
             "precision": "ieee" if graph.values[found.source].dtype == "float32" else "input",
             "loop": "channels" if few else "taps",
+            **({"swapped": int(rows[0] < LEAST_ROWS)} if last else {}),
         }
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
