@@ -72,8 +72,8 @@ def _take_floats(interpreter: types.ModuleType) -> None:
 
 
 def cut_to_tf32(values: _Array) -> _Array:
-    """float32 values without the 13 bits that TF32 lacks, which is what tensor cores read of them: convolutions of ours erred
-    2.5 times as much as cuDNN's, which are rounded (H200). Infinities and NaN stay."""
+    """float32 values without the 13 bits that TF32 lacks, which is what tensor cores read of them: convolutions of ours
+    erred 2.5 times as much as cuDNN's, which are rounded (H200). Infinities and NaN stay."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     return np.where(
         np.isfinite(values), (bits & np.uint32(0xFFFFE000)).view(np.float32).reshape(np.shape(values)), values

@@ -132,7 +132,9 @@ class ConvKernel:
         if self.phased:
             writer.comment("positions with the same remainder by the stride see the same taps: a phase")
             cut = [at for at in range(len(self.axes)) if self._has_phase(at)]
-            places = digits("tl.program_id(2)", [self.stride[at] for at in cut])
+            phases = factor([self.stride[at] for at in cut])
+            writer.line(f"phase = tl.program_id(0) % {phases}  # those of the same places are at work at the same time")
+            places = digits("phase", [self.stride[at] for at in cut])
             for at, place in zip(cut, places, strict=True):
                 place_name = f"phase_{self.axes[at]}"
                 writer.line(f"{place_name} = {place}")
@@ -144,7 +146,7 @@ class ConvKernel:
             writer.line("for program in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):")
             writer.level += 1
         else:
-            writer.line("program = tl.program_id(0)")
+            writer.line("program = tl.program_id(0)" + (f" // {phases}" if self.phased else ""))
         writer.comment("GROUP_M blocks of positions share the same filters while those are in the cache")
         writer.line("blocks_n = tl.cdiv(n_cols, BLOCK_N)")
         writer.line(f"blocks_m = tl.cdiv({self.n_rows}, BLOCK_M)")

@@ -14,6 +14,7 @@ one tap, with "channels" all channels of one tap and then of the next, many taps
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from mtmc.rewrite.body import Body
@@ -121,7 +122,8 @@ class _Assembler:
         if kernel.persistent:
             tiles = f"min({kernel.persistent}, {tiles})"
         warps, stages = stage.number("num_warps"), stage.number("num_stages")
-        grid, name = (tiles, *self._more_programs()), f"{self.name}_kernel"
+        tiles += f" * {phases}" if (phases := self._phases()) > 1 else ""
+        grid, name = (tiles, *(() if self.groups == "1" else (self.groups,))), f"{self.name}_kernel"
         launch = Launch(name, kernel.writer, body.stores, (), grid, constants, warps, stages, instead)
         lines += launch_lines(launch, scope_with_results(self.graph, body), self.spare)
         made = printed(body, self.name, [text], lines, self.spare, last)
@@ -159,11 +161,7 @@ class _Assembler:
             sizes.append(f"triton.cdiv(out_{axis}, {step})" if cut else f"out_{axis}")
         return " * ".join(sizes)
 
-    def _more_programs(self) -> tuple[str, ...]:
-        """The grid's other dimensions: groups and phases."""
-        phases = 1
-        for stride in self.found.window.stride if self.kernel.phased else ():
-            phases *= constant(stride) or 1
-        if phases > 1:
-            return (self.groups, str(phases))
-        return () if self.groups == "1" else (self.groups,)
+    def _phases(self) -> int:
+        """How many small convolutions a transposed one is."""
+        strides = self.found.window.stride if self.kernel.phased else ()
+        return math.prod(constant(stride) or 1 for stride in strides)
