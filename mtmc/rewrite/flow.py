@@ -16,20 +16,17 @@ class Flow:
         self._stages = plan.stages
         self._place = {stage: at for at, stage in enumerate(plan.stages)}
         self._free = {self._place[stage] for stage in free}
-        self._reads = [
-            graph.reads[stage.ops[0]].union(*(graph.reads[name] for name in stage.ops[1:])) for stage in plan.stages
-        ]
-        makers = {
-            out: at for at, stage in enumerate(plan.stages) for name in stage.ops for out in graph.by_name[name].outputs
-        }
+        self._reads = [graph.flow(stage.ops)[1] for stage in plan.stages]
+        makers = {out: at for at, stage in enumerate(plan.stages) for out in graph.flow(stage.ops)[0]}
         self._after: list[set[int]] = [set() for _ in plan.stages]
         for at, reads in enumerate(self._reads):
             for maker in {makers[ref] for ref in reads if ref in makers} - {at}:
                 self._after[maker].add(at)
         self._readers: dict[str, list[int]] = {}
         for at, reads in enumerate(self._reads):
-            for ref in reads - set(graph.parameters):
-                self._readers.setdefault(ref, []).append(at)
+            for ref in reads:
+                if ref not in graph.parameters:
+                    self._readers.setdefault(ref, []).append(at)
         self._reached: dict[int, set[int]] = {}
 
     def pairs(self) -> Iterator[tuple[Stage, Stage]]:

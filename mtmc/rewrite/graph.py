@@ -205,6 +205,23 @@ class Graph:
         return {op.name: at for at, op in enumerate(self.ops)}
 
     @cached_property
+    def given(self) -> frozenset[str]:
+        """The values that ops read and none makes."""
+        return frozenset().union(*self.reads.values()) - self.producer.keys()
+
+    @cached_property
+    def _flows(self) -> dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]]:
+        return {}
+
+    def flow(self, ops: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+        """The values that some ops make, and those that they read, their own among them. Kept: plans share most stages."""
+        found = self._flows.get(ops)
+        if found is None:
+            made = frozenset(out for name in ops for out in self.by_name[name].outputs)
+            found = self._flows[ops] = made, frozenset().union(*(self.reads[name] for name in ops))
+        return found
+
+    @cached_property
     def used(self) -> frozenset[str]:
         """The values that an op reads or forward gives or leaves behind."""
         return self._results.union(*self.reads.values())

@@ -151,21 +151,15 @@ def feeds(graph: Graph, first: Stage, second: Stage) -> bool:
 
 def in_order(graph: Graph, stages: list[Stage]) -> list[Stage]:
     """Stages sorted so that every value is made before it is read; otherwise in graph order of their last op."""
-    position = {op.name: index for index, op in enumerate(graph.ops)}
-    waiting = sorted(stages, key=lambda stage: position[stage.ops[-1]])
-    made_by_ops = {out for op in graph.ops for out in op.outputs}
-    own = {stage: {out for name in stage.ops for out in graph.by_name[name].outputs} for stage in stages}
-    needs = {
-        stage: {ref for name in stage.ops for ref in graph.reads[name] if ref in made_by_ops} - own[stage]
-        for stage in stages
-    }
-    made: set[str] = set()
+    waiting = sorted(stages, key=lambda stage: graph.op_places[stage.ops[-1]])
+    made = set(graph.given)
     ordered = []
     while waiting:
         for at, stage in enumerate(waiting):
-            if needs[stage] <= made:
+            own, reads = graph.flow(stage.ops)
+            if reads - own <= made:
                 ordered.append(stage)
-                made |= own[stage]
+                made |= own
                 del waiting[at]
                 break
         else:
