@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 batch, size = 3, 24
-VARIANTS = {{"small": {{"batch": 2, "size": 9}}, "odd1": {{"batch": 1, "size": 7}}}}
+VARIANTS = {{"small": {{"batch": 2, "size": {small}}}, "odd1": {{"batch": 1, "size": 5}}}}
 
 
 class Model(nn.Module):
@@ -40,12 +40,9 @@ def get_init_inputs():
 """
 
 
-def source(
-    first: str, channels: int, after: str = "y", before: str = "x", rank: int = 2, more: str = "", given: str = ""
-) -> str:
-    return TEMPLATE.format(
-        first=first, channels=channels, after=after, before=before, rank=rank, more=more, given=given
-    )
+def source(first: str, channels: int, after: str = "y", **more: object) -> str:
+    given = {"before": "x", "rank": 2, "more": "", "given": "", "small": 6} | more
+    return TEMPLATE.format(first=first, channels=channels, after=after, **given)
 
 
 PLAIN = "Conv2d(8, 24, 3)"
@@ -141,6 +138,7 @@ REDUCED = {
         8,
         "torch.sigmoid(torch.logsumexp(y, 1, keepdim=True))",
         rank=3,
+        small=9,
     ),
     "norm_of_channels": source(
         "Conv2d(24, 24, 3, padding=1)",
