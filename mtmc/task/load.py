@@ -73,13 +73,14 @@ def load_task(what: Task | str | Path) -> Task:
     )
 
 
-def task_from_source(source: str, name: str) -> Task:
-    """A task from a file's text in KernelBench's format. name: usable as a folder's name.
+def task_from_source(source: str, name: str, trusted: bool = False) -> Task:
+    """A task from a file's text in KernelBench's format. name: usable as a folder's name. trusted: the shapes that it
+    declares are known to work, so nothing is run.
 
     Raises: TaskError if the name or the text cannot be used, or no small shapes can be found.
     """
     _check_name(name)
-    return _task(source.replace("\r\n", "\n").replace("\r", "\n"), name, trusted=False)
+    return _task(source.replace("\r\n", "\n").replace("\r", "\n"), name, trusted)
 
 
 def task_from_module(
@@ -183,7 +184,7 @@ def _task_from_path(path: Path) -> Task:
 def _task(source: str, name: str, trusted: bool) -> Task:
     """The task of a checked text. trusted: its declared shapes are known to work (built-in), so nothing is run."""
     tree = check_source(source, name)
-    source, library = _without_library(source, tree)
+    source, library = without_library(source, tree)
     if library:
         tree = check_source(source, name)
     under_cuda_graph(source, name)
@@ -200,7 +201,7 @@ def _task(source: str, name: str, trusted: bool) -> Task:
     return Task(name, source, Variant("full"), small, held_out, library=library)
 
 
-def _without_library(source: str, tree: ast.Module) -> tuple[str, str]:
+def without_library(source: str, tree: ast.Module) -> tuple[str, str]:
     """A file without its class `Library`, and that class; "" where it has none."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == LIBRARY]
     found = next((each for each in classes if [ast.unparse(base) for base in each.bases] == ["Model"]), None)

@@ -51,6 +51,17 @@ def test_each_loads_by_its_syntax_and_says_where_it_is_from(name: str) -> None:
     assert WHERE.search(source) and re.search(r"\d", source) and PRECISION.search(text)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_a_library_by_which_a_block_is_compared_is_no_part_of_its_versions(dtype: str) -> None:
+    """It derives from `Model`, which a version's file does not have."""
+    texts = {name: (FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in PROBLEMS}
+    compared = [name for name, text in texts.items() if "class Library(Model)" in text]
+    assert len(compared) >= 10
+    for name in compared:
+        task = load_problem(SUITE, PROBLEMS[name], dtype)
+        assert "class Library(Model)" in task.library and "Library" not in task.source, name
+
+
 def test_no_two_have_the_same_structure() -> None:
     forwards: dict[str, str] = {}
     for name in PROBLEMS:

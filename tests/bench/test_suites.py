@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from mtmc.bench.loading import load_problem
-from mtmc.bench.problem import Problem
+from mtmc.bench.problem import Problem, Suite
 from mtmc.bench.suites import SUITES, open_suite
 from mtmc.bench.suites.speed_task import task_text, with_model_new
 from mtmc.errors import ConfigError, TaskError
@@ -263,6 +264,31 @@ def test_shapes_are_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.Mon
     kept.write_text("half a fi")
     with pytest.raises(TypeError):  # half a file is none: they are derived again
         load_problem(suite, problem, "fp32", kept)
+
+
+LIBRARY = """
+
+class Library(Model):
+    def forward(self, *inputs):
+        return super().forward(*inputs)
+"""
+
+
+def test_a_library_is_taken_off_also_where_shapes_are_kept(tmp_path: Path) -> None:
+    suite = open_suite("tritonbench", str(tritonbench(tmp_path)))
+    problem, kept = suite.problems()[0], tmp_path / "kept.json"
+    own = suite.source(problem).rstrip() + LIBRARY
+
+    class Compared:
+        def source(self, _: Problem) -> str:
+            return own
+
+        def trusted(self, _: Problem) -> bool:
+            return False
+
+    for _ in range(2):
+        task = load_problem(cast(Suite, Compared()), problem, "fp16", kept)
+        assert "class Library(Model)" in task.library and "Library" not in task.source and "float16" in task.source
 
 
 def test_declared_shapes_are_taken_as_they_are() -> None:
