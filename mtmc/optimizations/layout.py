@@ -64,7 +64,7 @@ _GROUPS_AT = 6
 LEAST_CHANNELS = 8
 TOO_EARLY = -1.5
 """For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
-SENTENCE = "keep tensors channels last around the library's convolutions"
+SENTENCE = "keep tensors channels last around {}convolutions"
 CONVOLUTION = "convolution"
 TEMPLATES_LAST = ("pointwise", "rowwise", "windows", CONVOLUTION)
 """Templates whose kernels can go over tensors that lie channels last."""
@@ -89,7 +89,7 @@ class Layout(Optimization):
         changed = [stage for stage, other in pairs if stage != other]
         if not changed:
             return
-        sentence = SENTENCE if any(stage.is_torch for stage in convolutions) else SENTENCE.replace("the library's ", "")
+        sentence = SENTENCE.format("the library's " if any(stage.is_torch for stage in convolutions) else "")
         region = Region.spanning("convolutions", [version.regions[each] for each in changed if each in version.regions])
         yield Move(make_action(self.kind, region, sentence), lambda: child)
         groups = groups_of(version)
@@ -139,18 +139,17 @@ def _channels_last(version: Version) -> Plan:
     stages, last = list[Stage](), set[str]()  # and the values that lie channels last
     convolved = _convolved(version)
     for stage in version.plan.stages:
-        ops = [version.graph.by_name[op] for op in stage.ops]
-        reads, makes = {ref for op in ops for ref in op.refs()}, {value for op in ops for value in op.outputs}
+        makes, reads = version.graph.flow(stage.ops)
         # What makes another convolution's operand of one reads the copy of that.
-        turned = reads & convolved if makes & convolved else set[str]()
+        turned = reads & convolved if makes & convolved else frozenset[str]()
         changed = stage
         if _convolves(version, stage):
             changed = stage.scheduled({"layout": "channels_last"})
         elif not stage.is_torch:
-            own = reads if stage.template == CONVOLUTION else set[str]()
+            own = reads if stage.template == CONVOLUTION else frozenset[str]()
             changed = _channels_last_kernel(version, stage, last | turned | own)
         if stage.is_torch and (is_channels_last(changed) or reads & last):
-            last |= {value for op in stage.ops for value in version.graph.by_name[op].outputs}
+            last |= makes
         elif is_channels_last(changed):
             last |= set(print_stage(version.graph, changed, changed.name).last)
         stages.append(changed)
@@ -165,8 +164,8 @@ def _convolved(version: Version) -> set[str]:
 def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Stage:
     """The kernel over memory in channels-last order, if it reads a tensor that lies so and can be written so."""
     body = version.body(stage)
-    reads = {ref for op in stage.ops for ref in version.graph.by_name[op].refs()}
-    if body is None or is_channels_last(stage) or stage.template not in TEMPLATES_LAST or not reads & last:
+    here = stage.template in TEMPLATES_LAST and version.graph.flow(stage.ops)[1] & last
+    if body is None or is_channels_last(stage) or not here:
         return stage
     try:
         graph, body = to_channels_last(version.graph, body)

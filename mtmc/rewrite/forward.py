@@ -131,8 +131,7 @@ class ForwardPrinter:
         return f"{LAUNCHER}({self.expressions[value]})"
 
     def _turned_copy(self, value: str) -> str | None:
-        """The copy of a value that several stages are given channels last, made when the first one needs it; None for other
-        values."""
+        """The copy of a value that is turned once, made when the first stage needs it; None for other values."""
         if value in self.lying.channels_last or value not in self._turned_once:
             return None
         if value not in self._turned:

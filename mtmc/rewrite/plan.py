@@ -145,8 +145,7 @@ def merged_ops(graph: Graph, parts: Sequence[Stage]) -> tuple[str, ...]:
 
 def feeds(graph: Graph, first: Stage, second: Stage) -> bool:
     """Whether `second` reads a value that `first` makes."""
-    made = {out for name in first.ops for out in graph.by_name[name].outputs}
-    return any(ref in made for name in second.ops for ref in graph.by_name[name].refs())
+    return not graph.flow(first.ops)[0].isdisjoint(graph.flow(second.ops)[1])
 
 
 def in_order(graph: Graph, stages: list[Stage]) -> list[Stage]:

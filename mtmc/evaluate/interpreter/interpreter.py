@@ -87,17 +87,12 @@ def bf16_to_f32(bits: _Array) -> _Array:
 
 def f32_to_bf16(values: _Array) -> _Array:
     """float32 values as bfloat16 bit patterns (uint16), rounded to nearest, ties to even."""
-    return (_round_mantissa(values, 16).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-
-
-def _round_mantissa(values: _Array, dropped: int) -> _Array:
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     special = (bits & np.uint32(0x7F800000)) == np.uint32(0x7F800000)
-    bias = ((bits >> np.uint32(dropped)) & np.uint32(1)) + np.uint32((1 << (dropped - 1)) - 1)
-    rounded = (bits + bias) & np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)
+    rounded = bits + ((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF)
     # A NaN with only low mantissa bits must not become an infinity when they are dropped.
     kept = np.where((bits & np.uint32(0x007FFFFF)) != 0, bits | np.uint32(0x00400000), bits)
-    return np.where(special, kept, rounded).astype(np.uint32).view(np.float32).reshape(np.shape(values))
+    return (np.where(special, kept, rounded) >> np.uint32(16)).astype(np.uint16).reshape(np.shape(values))
 
 
 # --- tl.dot ----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,11 @@ def product_sizes(graph: Graph, found: Windowed) -> tuple[Size, Size]:
     return (weight[1], shared) if found.node.operation == "transposed convolution" else (shared, weight[1])
 
 
+def is_spread(found: Windowed) -> bool:
+    """Whether a convolution spreads its operand out: a transposed one with a stride, which is several small ones."""
+    return found.node.operation == "transposed convolution" and not all(map(is_one, found.window.stride))
+
+
 class ConvKernel:
     """The kernel in the making."""
 
@@ -48,13 +53,10 @@ class ConvKernel:
         self.weight = self.found.node.reads()[1]
         self.transposed = self.found.node.operation == "transposed convolution"
         self.loop = str(stage.setting("loop"))
-        strides = [constant(stride) for stride in self.window.stride]
-        strided = any(stride != 1 for stride in strides)
-        self.phases = [
-            Phase.of(stride, constant(dilation)) for stride, dilation in zip(strides, self.window.dilation, strict=True)
-        ]
-        self.phased = self.transposed and strided and None not in self.phases
-        self.single_tap = all(map(is_one, self.window.size)) and not (self.transposed and strided)
+        steps = zip(self.window.stride, self.window.dilation, strict=True)
+        self.phases = [Phase.of(constant(stride), constant(dilation)) for stride, dilation in steps]
+        self.phased = is_spread(self.found) and None not in self.phases
+        self.single_tap = all(map(is_one, self.window.size)) and not is_spread(self.found)
         self.grouped = groups != "1"
         self.swapped = bool(dict(stage.schedule).get("swapped", 0))
         self.persistent = int(dict(stage.schedule).get("persistent", 0))
@@ -221,7 +223,8 @@ class ConvKernel:
         for tile in ("a", "b") if precision == ROUNDED else ():
             writer.line(f"bits = ({tile}.to(tl.int32, bitcast=True) + 4096) & -8192  # to the nearest of TF32")
             writer.line(f"{tile} = tl.where({tile} == {tile}, bits.to(tl.float32, bitcast=True), {tile})")
-        exact = f', input_precision="{precision.removesuffix(ROUNDED[4:])}"' if precision != "input" else ""
+        way = "tf32" if precision == ROUNDED else precision
+        exact = f', input_precision="{way}"' if way != "input" else ""
         operands = "tl.trans(b), tl.trans(a)" if self.swapped else "a, b"
         writer.line(f"{name} = tl.dot({operands}, {name}{exact})")
         writer.level -= 1

@@ -22,7 +22,7 @@ from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Size, Varying, is_one, power_of_two_above
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.channels_last import FORMATS, channels_last_values, permuting_lines
-from mtmc.rewrite.templates.conv_kernel import INNER, ConvKernel, product_sizes
+from mtmc.rewrite.templates.conv_kernel import INNER, ConvKernel, is_spread, product_sizes
 from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
@@ -33,7 +33,7 @@ from mtmc.rewrite.templates.launcher import (
     scope_with_results,
     size_expression,
 )
-from mtmc.rewrite.templates.positions import CONVOLUTIONS, Windowed, allocations, analyse, constant, size_lines
+from mtmc.rewrite.templates.positions import CONVOLUTIONS, allocations, analyse, constant, size_lines
 from mtmc.rewrite.templates.writer import kernel_text
 
 FEW_CHANNELS = 16
@@ -42,6 +42,9 @@ FEW_CHANNELS = 16
 
 LEAST_ROWS = 64
 """Of the tensor cores' tiles: of fewer channels these are the columns, and positions the rows ("swapped")."""
+FEWER_PLACES = 64
+"""Positions of a tile of more than 128 channels, and of several small convolutions, whose sums are short. KernelBench 16 of
+level 2 on an H200: 2.66 ms by 128 positions, 2.34 by 64, where the lab's estimate says the opposite."""
 MOST_REDUCED = 256
 """Channels of a tile that has all of them."""
 WHOLE_SLICE = 32
@@ -69,7 +72,7 @@ class Convolution:
         few = few and found.node.operation == "convolution" and not all(map(is_one, found.window.size))
         return {
             "block_m": channels,
-            "block_n": 64 if channels > 128 or (last and _in_phases(found)) else 128,
+            "block_n": FEWER_PLACES if channels > 128 or (last and is_spread(found)) else 128,
             "block_k": 32 if few or inner[0] >= 32 else 16,
             "group_m": 8,
             "num_stages": 3 if last else 2,
@@ -83,13 +86,6 @@ class Convolution:
         """One kernel. Raises: NotCovered where there is more than elementwise work around the convolution, and reductions
         over channels behind it."""
         return _Assembler(graph, body, stage, name).emit()
-
-
-def _in_phases(found: Windowed) -> bool:
-    """Whether it is several small convolutions, whose sums are short. KernelBench 16 of level 2 on an H200: 2.66 ms by 128
-    positions, 2.34 by 64, where the lab's estimate says the opposite."""
-    strided = not all(map(is_one, found.window.stride))
-    return strided and found.node.operation == "transposed convolution"
 
 
 class _Assembler:

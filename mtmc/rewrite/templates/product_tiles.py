@@ -122,9 +122,9 @@ def make_descriptors(kernel: TiledProduct) -> None:
         else:
             made.append((name, right, down, kernel.n_n, stride, "BLOCK_K, BLOCK_N"))
     if kernel.way.stored:
-        down = f"{kernel.n_batch} * {kernel.n_m}" if found.batch else kernel.n_m
-        sizes = (down, kernel.n_n, kernel.n_n, f"BLOCK_M, {columns}")
-        made += [(found.tiles_of(value), value, *sizes) for value in kernel.body.stores]
+        for value in kernel.body.stores:
+            down = _all_rows(kernel, value, kernel.n_batch, kernel.n_m)
+            made.append((found.tiles_of(value), value, down, kernel.n_n, kernel.n_n, f"BLOCK_M, {columns}"))
     writer.line("if DESCRIBED:")
     for name, value, rows, width, stride, block in made:
         # What the kernel writes is no input, whose pointer `Writer.pointer` would ask for.
@@ -134,12 +134,14 @@ def make_descriptors(kernel: TiledProduct) -> None:
 
 
 def _all_rows(kernel: TiledProduct, value: str, batch: str, rows: str) -> str:
-    """Expression of an operand's rows: those of one product times the number of products, where each has its own."""
+    """Expression of a tensor's rows: those of one product times the number of products, where each has its own."""
     return f"{batch} * ({rows})" if _has_batch(kernel, value) else rows
 
 
 def _has_batch(kernel: TiledProduct, value: str) -> bool:
-    return bool(kernel.found.batch) and len(kernel.writer.tensor(value).shape) > 2
+    """Whether a tensor has rows of its own for each product of a batch: a result always, an operand if it is not shared."""
+    own = value in kernel.body.stores or len(kernel.writer.tensor(value).shape) > 2
+    return own and bool(kernel.found.batch)
 
 
 def _row(kernel: TiledProduct, value: str, rows: str, inside: str) -> str:
@@ -209,11 +211,7 @@ def _store(kernel: TiledProduct, variables: Variables, before: str) -> None:
         for value in values:
             result = f"{variables[value]}.to({value}_ptr.dtype.element_ty)"
             tiles = kernel.found.tiles_of(value)
-            row = (
-                f"(batch * {kernel.n_m} + block_m * BLOCK_M).to(tl.int32)"
-                if kernel.found.batch
-                else "block_m * BLOCK_M"
-            )
+            row = _row(kernel, value, kernel.n_m, "block_m * BLOCK_M")
             writer.line(f"    {tiles}.store([{row}, block_n * BLOCK_N{before}], {result})")
         writer.line("else:")
     writer.level += int(kernel.way.stored)
@@ -281,8 +279,8 @@ def _made(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes, rights: S
         made.append((found.tiles_of(right, right=True), given, f"{shape}, [{given}.stride(-2), 1], [{block}]"))
     if kernel.way.stored:
         part = f"[{m}, {int(n) // kernel.way.parts if n.isdigit() else f'{n} // {kernel.way.parts}'}]"
-        rows = f"{sizes.batch} * ({sizes.m})" if found.batch else sizes.m
         for value in kernel.body.stores:
+            rows = _all_rows(kernel, value, sizes.batch, sizes.m)
             made.append((found.tiles_of(value), value, f"[{rows}, {sizes.n}], [{sizes.n}, 1], {part}"))
     names, tensors = (", ".join(each[at] for each in made) for at in (0, 1))
     return [
