@@ -22,7 +22,7 @@ from mtmc.evaluate.loading.degenerate import move_degenerate, perturb
 from mtmc.evaluate.loading.heavy_tails import REST, HeavyTails
 from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
 from mtmc.evaluate.reference import calibrating, oracle
-from mtmc.evaluate.reference.calibrating import Calibration
+from mtmc.evaluate.reference.calibrating import Calibration, Library
 from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output, error_bound
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
@@ -692,7 +692,7 @@ def test_what_comes_behind_a_convolution_may_lose_what_a_tensor_core_does(
     ways_to_lose = (Tf32Convolutions(), Tf32Convolutions(narrow=round_to_tf32))
     monkeypatch.setattr(oracle, "lossy_convolutions", lambda device, narrowest: ways_to_lose)
     monkeypatch.setattr(calibrating, "cut_convolutions", lambda device, narrowest: Tf32Convolutions())
-    monkeypatch.setattr(calibrating, "convolves_in_tf32", lambda reference, seed, where: True)
+    monkeypatch.setattr(calibrating, "convolving", lambda reference, seed, where: Library(tf32=True))
     if shapes == "first items":
         monkeypatch.setattr(Size, "needed", lambda size, wide, share=1.0: 2**62 if share > 0.6 else 0)
     made = behind_a_convolution(behind, shapes != "small", tmp_path)
@@ -781,14 +781,14 @@ def test_a_reference_that_lets_itself_not_be_watched_is_not_refused(
 ) -> None:
     layer = "self.layer = nn.Conv1d(1, 4, 3)"
     made = ("return self.layer(inputs[0][:, None])", "[torch.randn(rows, cols)]", layer)
-    assert not reference(tmp_path, *made).calibrate(1).tf32  # on a CPU nobody looks
+    assert not reference(tmp_path, *made).calibrate(1).library.tf32  # on a CPU nobody looks
     monkeypatch.setattr(calibrating, "cut_convolutions", lambda device, narrowest: OfFloat32())
-    assert not reference(tmp_path, *made).calibrate(1).tf32
+    assert not reference(tmp_path, *made).calibrate(1).library.tf32
     with OfFloat32():
-        assert reference(tmp_path, *made).calibrate(1).tf32
+        assert reference(tmp_path, *made).calibrate(1).library.tf32
     refuses = "assert not torch.utils._python_dispatch._get_current_dispatch_mode()\n        " + made[0]
     found = reference(tmp_path, refuses, *made[1:]).calibrate(1)
-    assert not found.tf32 and found.precisions != ()
+    assert not found.library.tf32 and found.precisions != ()
 
 
 def test_convolutions_of_fp32_numbers_may_be_as_rough_as_the_library_makes_them() -> None:

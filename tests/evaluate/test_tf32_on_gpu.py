@@ -45,7 +45,7 @@ def test_tf32_is_seen(behind: str, allowed: bool, few: bool, tmp_path: Path, mon
     if few:
         monkeypatch.setattr(Size, "needed", lambda size, wide, share=1.0: 2**62 if share > 0.5 else 0)
     found = Reference(task, task.full, tmp_path, 5, "cuda:0").calibrate(1)
-    assert found.tf32 == allowed
+    assert found.library.tf32 == allowed
     assert found.error is not None
     if not behind:
         assert (found.error > 1e-5) == allowed

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -22,7 +23,7 @@ from mtmc.evaluate.reference.first_items import Size, first_items
 from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.running_sums import RunningSums
-from mtmc.evaluate.reference.tf32 import Tf32Seen, cut_convolutions, library_precision
+from mtmc.evaluate.reference.tf32 import ConvolutionsChannelsLast, Tf32Seen, cut_convolutions, library_precision
 from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.outcome import LIBRARY_TF32, REFERENCE_ERROR, WIDENED
 from mtmc.task.quantized import readable
@@ -31,9 +32,20 @@ from mtmc.task.tolerance import DEFAULT, Tolerance
 
 _log = logging.getLogger(__name__)
 
+Precisions: TypeAlias = Sequence[Precision | None]
+
 LATER = 0.01
 """Of a call after others, where the model keeps something: norm-wise error that the reference's own result may have, and how
 far it may be off as a share of its range. What was left out or is an older call's answer is further off."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """How the library convolves fp32 numbers for a reference. tf32: in TF32, as the reference calls it or channels last.
+    last: whether it was asked channels last too, since some of them lie channels first."""
+
+    tf32: bool = False
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,13 +54,15 @@ class Calibration:
 
     precisions: one per leaf of its result, and after them one for each tensor that it changes; None for what is no floating
     tensor; all None without an fp64 reference. effects: what it changes. sided: of inputs that stand out,
-    whether it is good for those that do so on one side alone. tf32: whether it convolves fp32 numbers in TF32.
+    whether it is good for those that do so on one side alone. library: how its convolutions are made. carried:
+    whether it has running sums.
     """
 
     precisions: tuple[Precision | None, ...]
     effects: Effects = field(default_factory=Effects)
     sided: bool = False
-    tf32: bool = False
+    library: Library = Library()
+    carried: bool = False
 
     @property
     def error(self) -> float | None:
@@ -65,24 +79,27 @@ class Calibration:
         """For outcomes: by how much the tolerance is widened, and the reference's own error, none where it is not; and
         whether it convolves in TF32."""
         widened = {WIDENED: self.widened, REFERENCE_ERROR: self.error or 0.0} if self.widened else {}
-        return widened | ({LIBRARY_TF32: 1.0} if self.tf32 else {})
+        return widened | ({LIBRARY_TF32: 1.0} if self.library.tf32 else {})
 
 
-def calibrate(reference: WideReference, seed: int, where: str, tf32: bool | None = None) -> Calibration:
+def calibrate(reference: WideReference, seed: int, where: str, known: Library | None = None) -> Calibration:
     """The precision of a reference, from one run in each precision, one model in memory at a time, on models of its own,
-    so that a reference that counts its calls is where it was.
+    so that a reference that counts its calls is where it was. Where convolutions could lie channels last and do not, it
+    is as rough as the rougher of both orders.
 
-    where: for messages. tf32: whether it convolves in TF32, where that is known already. Raises: TaskError.
+    where: for messages. known: how it convolves, where that is known already. Raises: TaskError.
     """
     gauge = Gauge(reference.device)
     model, inputs = reference.construct(), reference.draw(seed)
     own, effects = reference.observed(model, inputs, seed)
     weights = list(model.parameters())
     narrowest = narrowest_bytes([inputs, weights])
-    taken, kept = gauge.peak([inputs, weights, own]) + held(own), held(inputs) + held(own)
-    size = Size(taken, held(weights), kept, narrowest)
+    taken = gauge.peak([inputs, weights, own]) + held(own)
+    kept, weighed = held(inputs) + held(own), held(weights)
     del model, inputs, weights
-    tf32 = convolves_in_tf32(reference, seed, where) if tf32 is None else tf32
+    library = convolving(reference, seed, where) if known is None else known
+    results = [own, *(_channels_last(reference, seed, where) if library.last else ())]
+    size = Size(taken, weighed, kept + sum(map(held, results[1:])), narrowest)
     release(reference.device)
     for wide in (torch.float64, torch.float32) if narrowest <= 2 else (torch.float64,):
         needed = size.needed(wide)
@@ -90,43 +107,69 @@ def calibrate(reference: WideReference, seed: int, where: str, tf32: bool | None
             _log.warning("%s: %s would need about %s", where, wide, in_units(needed))
             continue
         try:
-            return _asked(reference, seed, own, effects, wide, narrowest, tf32)
+            return _asked(reference, seed, results, effects, wide, narrowest, library)
         except (TaskError, torch.OutOfMemoryError) as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
         except _AnotherFunction as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
-            return Calibration((None,) * len(own), effects, tf32=tf32)
+            return Calibration((None,) * len(own), effects, library=library)
         release(reference.device)  # not before the error is gone, whose frames hold what it had
-    return _of_first_items(reference, seed, own, effects, size, where, tf32)
+    return _of_first_items(reference, seed, results, effects, size, where, library)
 
 
-def convolves_in_tf32(reference: WideReference, seed: int, where: str) -> bool:
-    """Whether the reference convolves fp32 numbers in TF32, as far as it lets itself be watched: a call of its own."""
+def convolving(reference: WideReference, seed: int, where: str) -> Library:
+    """How fp32 numbers are convolved, as far as a reference lets itself be watched: in calls of its own."""
     if cut_convolutions(reference.device, 4) is None:
-        return False
-    with Tf32Seen() as seen:
+        return Library()
+    seen = _seen(reference, seed, where, nullcontext())
+    if not seen.first:
+        return Library(seen.used)
+    release(reference.device)
+    return Library(seen.used or _seen(reference, seed, where, ConvolutionsChannelsLast()).used, last=True)
+
+
+def _seen(reference: WideReference, seed: int, where: str, way: AbstractContextManager[Any]) -> Tf32Seen:
+    with way, Tf32Seen() as seen:
         try:
             reference.observed(reference.construct(), reference.draw(seed), seed)
-        except TaskError as error:
+        except (TaskError, torch.OutOfMemoryError) as error:
             _log.warning("%s: its convolutions were not looked at: %s", where, error)
-    return seen.used
+    return seen
+
+
+def _channels_last(reference: WideReference, seed: int, where: str) -> list[list[Any]]:
+    """What the reference makes of its inputs with all convolutions channels last; nothing where that fails."""
+    try:
+        with ConvolutionsChannelsLast():
+            return [reference.observed(reference.construct(), reference.draw(seed), seed)[0]]
+    except (TaskError, torch.OutOfMemoryError) as error:
+        _log.warning("%s: its convolutions were not made channels last: %s", where, error)
+        return []
 
 
 def _of_first_items(
-    reference: WideReference, seed: int, own: list[Any], effects: Effects, size: Size, where: str, tf32: bool
+    reference: WideReference,
+    seed: int,
+    results: list[list[Any]],
+    effects: Effects,
+    size: Size,
+    where: str,
+    library: Library,
 ) -> Calibration:
     """What float64 says of as many items of the batch as fit; nothing where none do, or where they know of each other."""
+    own = results[0]
     try:
         items = None if effects else first_items(reference, seed, own, size, free_bytes(reference.device))
         if items is not None:
-            found = _asked(items, seed, items.of(own), effects, torch.float64, size.narrowest, tf32)
+            first = [items.of(each) for each in results]
+            found = _asked(items, seed, first, effects, torch.float64, size.narrowest, library)
             _log.info("%s: the oracle is of %s items of %s", where, items.count, items.batch)
             return found
     except (TaskError, torch.OutOfMemoryError, _AnotherFunction) as error:
         _log.warning("%s: no oracle of the first items: %s", where, error)
     release(reference.device)
     _log.warning("%s: only small shapes have an oracle", where)
-    return Calibration((None,) * len(own), effects, tf32=tf32)
+    return Calibration((None,) * len(own), effects, library=library)
 
 
 class _AnotherFunction(Exception):
@@ -136,41 +179,58 @@ class _AnotherFunction(Exception):
 def _asked(
     reference: WideReference,
     seed: int,
-    own: list[Any],
+    results: list[list[Any]],
     effects: Effects,
     wide: torch.dtype,
     narrowest: int,
-    tf32: bool,
+    library: Library,
 ) -> Calibration:
-    """tf32: whether the reference convolves fp32 numbers in TF32.
+    """results: of the reference itself, and of it in other ways that are as right.
 
     Raises: TaskError, torch.OutOfMemoryError or _AnotherFunction where a wider dtype tells nothing."""
+    sums = RunningSums()
 
     def rounded() -> list[Any]:
         model = reference.widened(True, wide)
-        with RunningSums():
+        with sums:
             return reference.run_wide(model, reference.rounded(reference.draw(seed), seed, wide), seed, wide, effects)
 
     def plain() -> list[Any]:
         inputs = map_tensors(reference.draw(seed), lambda tensor: widen(tensor, wide))
         return reference.run_wide(reference.widened(False, wide), inputs, seed, wide, effects)
 
-    exact = plain()
-    found = measured(own, exact, rounded(), reference.tolerance)
+    exact, own = plain(), results[0]
+    off = rounded()
+    found, *others = [measured(each, exact, off, reference.tolerance) for each in results]
+    del off
     if not all(same for same, _ in found):
         # Deep networks make much of TF32's rounding; float64 is then as sensitive to that as the reference is far from it.
         with library_precision(reference.device, narrowest):
             if not all(same for same, _ in measured(own, exact, rounded())):
                 raise _AnotherFunction("it gives another result there")
     precisions = tuple(precision for _, precision in found)
-    if tf32 and (cut := cut_convolutions(reference.device, narrowest)) is not None:
+    for other in others:
+        if all(same for same, _ in other):
+            precisions = loosest(precisions, [precision for _, precision in other])
+    if library.tf32 and (cut := cut_convolutions(reference.device, narrowest)) is not None:
         with cut:
             cuts = plain()
         precisions = tuple(
             known and _with_cut(known, value, o, q, reference.tolerance)
             for known, value, o, q in zip(precisions, own, exact, cuts, strict=True)
         )
-    return Calibration(precisions, effects, tf32=tf32)
+    return Calibration(precisions, effects, library=library, carried=sums.carried)
+
+
+def loosest(ones: Precisions, others: Precisions) -> tuple[Precision | None, ...]:
+    """What allows as much as either of two precisions of each output; None where one is not known."""
+
+    def wider(a: Precision | None, b: Precision | None) -> Precision | None:
+        if a is None or b is None:
+            return None
+        return Precision(*map(max, (a.own, a.rounding, a.slack, a.spread), (b.own, b.rounding, b.slack, b.spread)))
+
+    return tuple(map(wider, ones, others))
 
 
 def _with_cut(known: Precision, value: Any, exact: Any, cut: Any, tolerance: Tolerance) -> Precision:

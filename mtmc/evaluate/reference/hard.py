@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.reference.calibrating import Calibration, calibrate
+from mtmc.evaluate.reference.calibrating import Calibration, Library, calibrate, loosest
 from mtmc.evaluate.reference.compare import Precision
 from mtmc.evaluate.reference.distributions import Distribution
 from mtmc.evaluate.reference.effects import Effects
@@ -24,7 +24,8 @@ from mtmc.task.quantized import readable
 HARD: Distribution = "spiky"
 SIDES: tuple[Distribution, Distribution] = ("late", "early")
 """Every other call that is asked on inputs that stand out has them behind or before one place of each row alone, and nothing
-that counts elsewhere: one that looks at a part of them first finds nothing there. Both are as hard."""
+that counts elsewhere: one that looks at a part of them first finds nothing there. Both are as hard, but for running sums:
+behind what stands out they add what is lost in it, one number after another, and before it they add next to nothing."""
 SPREAD = 2.0
 TELLS = 0.02
 """Norm-wise error of the reference, or of rounding alone, above which a result is more noise than an answer: no honest
@@ -39,13 +40,20 @@ class DrawnOtherwise(WideReference, Protocol):
         ...
 
 
-def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str, tf32: bool) -> Calibration | None:
+def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str, library: Library) -> Calibration | None:
     """What float64 says of a reference on inputs that stand out; None where they tell nothing, or it refuses them.
 
-    where: for messages. tf32: whether it convolves in TF32, which hangs on no inputs.
+    where: for messages. library: how it convolves, which hangs on no inputs.
     """
-    found, sided = (_calibrated(reference, seed, where, each, tf32) for each in (HARD, SIDES[0]))
-    return found if found is None or sided is None else replace(loosest(found, sided), sided=True)
+    found = _calibrated(reference, seed, where, HARD, library)
+    if found is None:
+        return None
+    for side in SIDES if found.carried else SIDES[:1]:
+        sided = _calibrated(reference, seed, where, side, library)
+        if sided is None:
+            return replace(found, sided=False)
+        found = replace(found, precisions=loosest(found.precisions, sided.precisions), sided=True)
+    return found
 
 
 def hard_of(seed: int, calibration: Calibration) -> Distribution:
@@ -54,22 +62,11 @@ def hard_of(seed: int, calibration: Calibration) -> Distribution:
     return kinds[((seed * 2654435761 & 0xFFFFFFFF) >> 16) % len(kinds)]
 
 
-def loosest(one: Calibration, other: Calibration) -> Calibration:
-    """What allows as much as either of two calibrations."""
-
-    def wider(a: Precision | None, b: Precision | None) -> Precision | None:
-        if a is None or b is None:
-            return None
-        return Precision(*map(max, (a.own, a.rounding, a.slack, a.spread), (b.own, b.rounding, b.slack, b.spread)))
-
-    return replace(one, precisions=tuple(map(wider, one.precisions, other.precisions)))
-
-
 def _calibrated(
-    reference: DrawnOtherwise, seed: int, where: str, distribution: Distribution, tf32: bool
+    reference: DrawnOtherwise, seed: int, where: str, distribution: Distribution, library: Library
 ) -> Calibration | None:
     try:
-        found = calibrate(_Hard(reference, distribution), seed, f"{where}, {distribution} inputs", tf32)
+        found = calibrate(_Hard(reference, distribution), seed, f"{where}, {distribution} inputs", library)
     except (TaskError, torch.OutOfMemoryError):
         return None
     return None if found.effects or not tells(found) else loosened(found)

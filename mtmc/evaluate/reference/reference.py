@@ -268,7 +268,7 @@ class Reference:
             known = self.calibrate(seed)
             asked = known.error is not None and not known.effects
             where = f"task {self._task.name} at the {self._variant.label} shapes"
-            self.hard.append(calibrate_hard(self, seed, where, known.tf32) if asked else None)
+            self.hard.append(calibrate_hard(self, seed, where, known.library) if asked else None)
             release(self.device)
         return self.hard[0]
 

@@ -55,7 +55,13 @@ _SUMS, _PRODUCTS = ("aten::cumsum", "aten::cumsum_"), ("aten::cumprod", "aten::c
 
 
 class RunningSums(TorchDispatchMode):
-    """While active, running sums and products are off by what rounding them to fp32 at each element comes to."""
+    """While active, running sums and products are off by what rounding them to fp32 at each element comes to.
+
+    carried: whether there was one that hands on what it has at each element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.carried = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
@@ -70,6 +76,7 @@ class RunningSums(TorchDispatchMode):
             return self._product(result, terms)
         if name not in (*_SUMS, *_PRODUCTS) or not result.is_floating_point() or result.dim() == 0:
             return result
+        self.carried = True
         dim = int(named["dim"] if "dim" in named else args[1])
         generator = torch.Generator(result.device).manual_seed(_SEED)
         noise = torch.rand(result.shape, generator=generator, dtype=result.dtype, device=result.device)

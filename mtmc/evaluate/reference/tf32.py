@@ -6,6 +6,9 @@ where it counts, so that at small shapes, too, it is held to what the reference'
 to what the reference did.
 
 Whether it did is asked of each convolution by itself (`Tf32Seen`): a result in which errors average out does not tell.
+So is whether it does once the same operands lie channels last (`ConvolutionsChannelsLast`): cuDNN has TF32 kernels for that
+order where it has none for the other, and torch.compile convolves so by default. A candidate may do what torch does with
+the flags of the task, so a reference is as rough as the rougher of the two.
 
 cuDNN rounds to TF32 (norm-wise error 2.7e-4); a tensor core that is handed fp32 numbers, as by Triton's tl.dot, leaves
 the last bits out (7.8e-4, all of it towards zero). One and a half times the latter is allowed, and no more: a convolution
@@ -33,6 +36,8 @@ _log = logging.getLogger(__name__)
 _DROPPED = 13
 """Bits by which TF32's mantissa of 10 bits is shorter than float32's."""
 
+
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 ALLOWED = 1.5
 """Times the error of numbers that are cut to TF32 that a convolution may have."""
@@ -82,17 +87,37 @@ class Tf32Convolutions(TorchDispatchMode):
         return torch.where(torch.isfinite(tensor), tensor - (tensor - narrowed) * self._share, tensor)
 
 
+class ConvolutionsChannelsLast(TorchDispatchMode):
+    """While active, convolutions of fp32 numbers have their operands channels last; results lie as they would without it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not _is_channels_first(func, args):
+            return func(*args, **(kwargs or {}))
+        memory = _FORMATS[args[0].dim()]
+        given, weight = (each.contiguous(memory_format=memory) for each in args[:2])
+        return func(given, weight, *args[2:], **(kwargs or {})).contiguous()
+
+
+def _is_channels_first(func: Any, args: Any) -> bool:
+    """Whether it is a convolution of fp32 numbers that could lie channels last and do not."""
+    if func is not torch.ops.aten.convolution.default or args[0].dtype != torch.float32:
+        return False
+    memory = _FORMATS.get(args[0].dim())
+    return memory is not None and not args[0].is_contiguous(memory_format=memory)
+
+
 class Tf32Seen(TorchDispatchMode):
     """While active, the first item of each convolution of fp32 numbers is compared with what float64 makes of it.
 
-    used: whether one was made in TF32."""
+    used: whether one was made in TF32. first: whether one had its channels first."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.used = False
+        self.used = self.first = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
+        self.first |= _is_channels_first(func, args)
         if func is torch.ops.aten.convolution.default and not self.used and args[0].dtype == torch.float32:
             try:
                 self.used = self._error(func, found[:1], args) > SEEN
