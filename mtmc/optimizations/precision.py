@@ -10,7 +10,7 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.conv_kernel import ROUNDED
+from mtmc.rewrite.templates.conv_rounding import ROUNDED
 from mtmc.source.sites import Sites
 
 PAGE = """\

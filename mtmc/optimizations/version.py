@@ -20,7 +20,7 @@ from mtmc.rewrite.plan import Plan, Setting, Stage, graph_of, root_plan
 from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.source import print_plan, print_stage, root_regions
 from mtmc.rewrite.templates import template_of
-from mtmc.rewrite.templates.conv_kernel import ROUNDED
+from mtmc.rewrite.templates.conv_rounding import ROUNDED
 from mtmc.task import Task
 
 MOST_OPERANDS = 96
