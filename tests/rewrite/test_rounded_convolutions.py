@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -207,3 +208,23 @@ def test_the_lab_takes_them() -> None:
                 made = convolved(text, then=then)
                 [outcome] = lab.evaluate([EvaluationRequest(made.task, text_of(made), 0, "screen")])
                 assert outcome.ok, (name, then, outcome)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "given", "precision"),
+    [
+        ("rounded = x", "", "", "tf32_rounded"),
+        ("rounded = x", "{conv}.amin(1)", "", "tf32_rounded"),
+        ("rounded = torch.relu(x)", "", "", "tf32"),  # which is done in the kernel's loop
+        ("rounded = torch.relu(x)", "{conv}.amin(1)", "", "tf32_rounded"),
+        ("rounded = x", "{conv}", "torch.rand(batch, 3, size, size)", "tf32"),  # three are no line of memory
+        ("rounded = x", "", "torch.rand(batch, 16, size, size).to(memory_format=torch.channels_last)", "tf32"),
+    ],
+)
+def test_operands_that_are_turned_start_rounded(before: str, after: str, given: str, precision: str) -> None:
+    call, sizes, rank = CASES["plain"]
+    sizes = sizes.replace("16", "3") if ", 3," in given else sizes
+    task = task_from_source(source(call, sizes, rank, before, after, given), "start")
+    start = replace(version(task, root_plan(export_graph(task))), tf32_reference=True)
+    kernel = start.as_kernel(tuple(op.name for op in start.graph.ops), {})
+    assert kernel is not None and kernel.setting("precision") == precision
