@@ -201,13 +201,12 @@ def test_the_lab_takes_them() -> None:
     """Of numbers that TF32 has they are as exact as fp32 is."""
     before = "rounded, weight = (torch.round(each.clamp(-1, 1) * 512) / 512 for each in (x, weight))"
     with LabSettings(workers=1, check_variants=1).open() as lab:
-        for name, (call, sizes, rank) in CASES.items():
+        for at, (name, (call, sizes, rank)) in enumerate(CASES.items()):
             given, weight = f"torch.randn(batch, 16, *[size] * {rank})", f"torch.randn({sizes}) * 0.1"
             text = source(call, sizes, rank, before, given=given, weight=weight)
-            for then in ((), ("pack",)):
-                made = convolved(text, then=then)
-                [outcome] = lab.evaluate([EvaluationRequest(made.task, text_of(made), 0, "screen")])
-                assert outcome.ok, (name, then, outcome)
+            made = convolved(text, then=("pack",) if at % 2 else ())
+            [outcome] = lab.evaluate([EvaluationRequest(made.task, text_of(made), 0, "screen")])
+            assert outcome.ok, (name, outcome)
 
 
 @pytest.mark.parametrize(
