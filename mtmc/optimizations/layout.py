@@ -11,6 +11,7 @@ from mtmc.optimizations.groups import ALL_NEIGHBOURS, fused, groups_of
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.merging import saved_logit
 from mtmc.optimizations.move import Move
+from mtmc.optimizations.rounding import LEAST_CHANNELS
 from mtmc.optimizations.version import Version
 from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
@@ -61,7 +62,6 @@ _CONVOLUTIONS = frozenset(
 )
 _GROUPS_AT = 6
 """Where the number of groups stands among the arguments of all of them."""
-LEAST_CHANNELS = 8
 TOO_EARLY = -1.5
 """For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
 SENTENCE = "keep tensors channels last around {}convolutions"

@@ -12,7 +12,7 @@ from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.packing import packed_stages, permuted_weights
+from mtmc.rewrite.packing import kept_filters, packed_stages
 from mtmc.rewrite.source import print_plan
 
 PAGE = """\
@@ -53,17 +53,17 @@ class Pack(Optimization):
             return
         packed = packed_stages(version.graph, plan)
         stages = [stage for stage in packed if not version.is_free(stage)]
-        weights = permuted_weights(version.graph, plan, packed)
-        if not stages and not weights:
+        filters = kept_filters(version.graph, plan, packed)
+        if not stages and not filters:
             return
         child = replace(plan, packed=True)
         try:
             print_plan(version.task, version.graph, child)
         except CoderError:  # a size that an input alone tells
             return
-        first, *others = [*(stage.name for stage in stages), *dict.fromkeys(weights.values())]
+        first, *others = [*(stage.name for stage in stages), *dict.fromkeys(each.value for each in filters.values())]
         names = first + (f" and {len(others)} more" if others else "")
-        working = [*stages, *(stage for stage in plan.stages if weights.keys() & set(stage.ops))]
+        working = [*stages, *(stage for stage in plan.stages if filters.keys() & set(stage.ops))]
         lines = [version.regions[stage] for stage in working if stage in version.regions]
         region = Region.spanning("weights", lines)
         sentence = f"compute {names} once, and again where a weight has changed"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mtmc.action import Region
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
+from mtmc.optimizations.rounding import starts_rounded
 from mtmc.optimizations.starts import specialized, started
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.expansion import build
@@ -20,7 +21,7 @@ from mtmc.rewrite.plan import Plan, Setting, Stage, graph_of, root_plan
 from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.source import print_plan, print_stage, root_regions
 from mtmc.rewrite.templates import template_of
-from mtmc.rewrite.templates.conv_kernel import ROUNDED
+from mtmc.rewrite.templates.conv_rounding import ROUNDED
 from mtmc.task import Task
 
 MOST_OPERANDS = 96
@@ -151,8 +152,8 @@ class Version:
             return None
         if default.get("precision") == "ieee":
             ways = self.fp32_products(template.name)
-            # The smallest and largest of sums that are cut off are off by more than the sums are.
-            chosen = ROUNDED if ROUNDED in ways and any(node.kind == "reduce" for node in body.nodes) else ways[0]
+            rounded = ROUNDED in ways and starts_rounded(self.graph, body, Stage(ops, template.name))
+            chosen = ROUNDED if rounded else ways[0]
             default = {**default, "precision": chosen}
         plain = Stage(ops, template.name, tuple(sorted(default.items())))
         best = started(self.graph, body, plain, self.hardware)

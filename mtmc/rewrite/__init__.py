@@ -21,6 +21,7 @@ templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, 
              prints; channels_last.py: of tensors whose channels are innermost; as_laid.py: results in the order in
              memory that the reference's have
 lying.py     where values lie in memory, and what sees to it that they lie as kernels expect
+copies.py    copies of values that convolutions are given: channels last, rounded to TF32, or both
 source.py    Plan -> the text of a kernel version (forward.py: of its forward)
 write_back.py how a version leaves behind what the reference changes
 cuda_graph.py the text of a forward that is replayed as one CUDA graph

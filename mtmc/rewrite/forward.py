@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from mtmc.errors import CoderError
+from mtmc.rewrite.copies import Copies, Copy
 from mtmc.rewrite.cuda_graph import GraphedForward
 from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, folded
@@ -18,7 +19,6 @@ from mtmc.rewrite.packing import PackedForward
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.reference_text import forward_signature
 from mtmc.rewrite.sizes import NoExpression, Scope
-from mtmc.rewrite.templates.channels_copy import LAUNCHER
 from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last
 from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.torch_call import call_text, gives_one
@@ -41,14 +41,13 @@ class ForwardPrinter:
         turned_once: Collection[str] = (),
     ) -> None:
         self.task, self.graph, self._left = task, graph, left or WriteBack()
-        self._turned_once, self._turned = turned_once, dict[str, str]()  # and the names of their copies
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
         arguments = input_expressions(task, graph)
         self.cuda_graph = GraphedForward(task, graph, signature, arguments) if cuda_graph else None
         self.packs = PackedForward(task) if packing else None
-        self._packing, self._asked, self._permuted = packing, list[str](), dict[str, str]()
+        self._packing, self._asked = packing, list[str]()
         packed = self.packs.packed if self.packs else ""
         self._head = self.cuda_graph.launching_head(packed) if self.cuda_graph else f"def forward({signature}):"
         self.lines: list[tuple[Stage | None, str]] = [
@@ -56,8 +55,7 @@ class ForwardPrinter:
         ]
         self.taken = set(names) | {"self", packed}
         self.lying = Lying(graph)
-        self.copies = False
-        """Whether a convolution's operand is copied channels last."""
+        self.copies = Copies(self._new, self._line, turned_once)
 
     def scope(self, likely: tuple[str, ...] = ()) -> Scope:
         """Everything in reach: the likely values first, then inputs, parameters, then numbers on the module."""
@@ -119,32 +117,27 @@ class ForwardPrinter:
         """The expressions for a convolution, whose operand and weight are given channels last."""
         memory = FORMATS[len(self.graph.values[op.outputs[0]].shape)]
         operand, weight = list(op.refs())[:2]
-        weights = self._permuted.get(weight) or f"{self.expressions[weight]}.contiguous(memory_format={memory})"
-        permuted = {weight: weights}
+        permuted = {
+            weight: self.copies.kept(weight) or f"{self.expressions[weight]}.contiguous(memory_format={memory})"
+        }
         if operand not in self.lying.channels_last:
-            permuted[operand] = self._turned_copy(operand) or self._turning(operand)
+            text = self.expressions[operand]
+            permuted[operand] = self.copies.turned(operand, text) or self.copies.turning(text)
         self.lying.channels_last |= set(op.outputs)
         return {**self.expressions, **permuted}
 
-    def _turning(self, value: str) -> str:
-        self.copies = True
-        return f"{LAUNCHER}({self.expressions[value]})"
-
-    def _turned_copy(self, value: str) -> str | None:
-        """The copy of a value that is turned once, made when the first stage needs it; None for other values."""
-        if value in self.lying.channels_last or value not in self._turned_once:
-            return None
-        if value not in self._turned:
-            text = self._turning(value)
-            self._turned[value] = self._new(f"{value}_last")
-            self._line(f"{self._turned[value]} = {text}")
-        return self._turned[value]
-
     def _given(self, value: str, printed: Printed) -> str:
-        if value in printed.filters and value in self._permuted:
-            return self._permuted[value]
-        copy = self._turned_copy(value) if value in printed.last else None
-        return copy or self.lying.given(value, self.expressions[value], printed)
+        """A value as a launcher is given it."""
+        last, rounded = value in printed.last or value in printed.filters, value in printed.rounded
+        kept = self.copies.kept(value, last, rounded) if rounded or value in printed.filters else None
+        if kept is not None:
+            return kept
+        text = self.expressions[value]
+        if rounded:
+            return self.copies.rounded(value, self.lying.given(value, text, printed), last)
+        turned = value in printed.last and value not in self.lying.channels_last
+        copy = self.copies.turned(value, text) if turned else None
+        return copy or self.lying.given(value, text, printed)
 
     def launch(self, stage: Stage, printed: Printed) -> None:
         """Launch the kernel of a stage. Raises: CoderError for a number that cannot be expressed."""
@@ -161,27 +154,24 @@ class ForwardPrinter:
     def _add(self, stage: Stage, text: str) -> None:
         self.lines += [(stage, part) for part in folded(INDENT * 2 + text)]
 
-    def end_packing(self, stages: Sequence[Stage], weights: Mapping[str, str]) -> None:
-        """End the method that packs, and begin forward's; done once. stages: those that were packed. weights: see
-        `permuted_weights`."""
+    def end_packing(self, stages: Sequence[Stage], filters: Mapping[str, Copy]) -> None:
+        """End the method that packs, and begin forward's; done once. stages: those that were packed. filters: see
+        `kept_filters`."""
         if not self._packing or self.packs is None:
             return
         ops = [self.graph.by_name[name] for stage in stages for name in stage.ops]
-        texts = []
-        for name, weight in weights.items():
-            if weight not in self._permuted:
-                memory = FORMATS[len(self.graph.values[self.graph.by_name[name].outputs[0]].shape)]
-                self._permuted[weight] = self._new(f"{weight}_last")
-                text = f"{self.expressions[weight]}.contiguous(memory_format={memory})"
-                self._line(f"{self._permuted[weight]} = {text}")
-                texts.append(self._permuted[weight])
-        names = {op.name for op in ops} | set(weights)
+        self.copies.forget()  # what was made of weights alone, in the method that packs
+        ranks = {each: len(self.graph.values[each.value].shape) for each in filters.values()}
+        texts = [
+            self.copies.keep(each, self.expressions[each.value], FORMATS.get(rank, "")) for each, rank in ranks.items()
+        ]
+        names = {op.name for op in ops} | set(filters)
         for output in [output for op in ops for output in op.outputs if output in self.expressions]:
             if set(self.graph.readers(output)) - names:
                 texts.append(self.expressions[output])
             else:
                 del self.expressions[output]
-        held = {ref for op in ops for ref in op.refs()} | set(weights.values())
+        held = {ref for op in ops for ref in op.refs()} | {each.value for each in filters.values()}
         self._asked = self.packs.asked([self.expressions[value] for value in self.graph.parameters if value in held])
         self._packing = False
         taken = ", ".join(texts) if len(texts) > 1 else f"({texts[0]},)"

@@ -36,12 +36,13 @@ def is_unsettled(graph: Graph, op: Op) -> bool:
 def turned_once(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
     """Values that kernels, or several convolutions by the library, are given channels last: one copy of each is made before.
 
-    printed: the kernels. Their launchers can turn what they are given, but element by element.
+    printed: the kernels. Their launchers can turn what they are given, but element by element. What they are given rounded
+    is another copy.
     """
     library, kernels = Counter[str](), set[str]()
     for stage in plan.stages:
         if stage in printed:
-            kernels |= set(printed[stage].last) & set(printed[stage].tensors)
+            kernels |= set(printed[stage].last) & set(printed[stage].tensors) - set(printed[stage].rounded)
         elif is_channels_last(stage):
             library.update(graph.by_name[stage.ops[0]].refs()[:1])
     turned = kernels | {value for value, stages in library.items() if stages > 1}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
+from mtmc.rewrite.copies import Copy
 from mtmc.rewrite.expansion import build
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Op, is_one
@@ -17,6 +18,8 @@ from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.overloads import overload
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.templates.channels_last import is_channels_last
+from mtmc.rewrite.templates.conv_rounding import is_rounded, rounded_in_memory
+from mtmc.rewrite.templates.positions import analyse
 from mtmc.rewrite.write_back import may_alias
 from mtmc.task import Task
 
@@ -79,26 +82,31 @@ def packed_stages(graph: Graph, plan: Plan) -> list[Stage]:
     return _needed(graph, found)
 
 
-def permuted_weights(graph: Graph, plan: Plan, stages: Sequence[Stage]) -> dict[str, str]:
-    """The weights that convolutions are given channels last and that are functions of the module's tensors alone: the
-    convolution's op -> the weight. stages: those that are packed."""
+def kept_filters(graph: Graph, plan: Plan, stages: Sequence[Stage]) -> dict[str, Copy]:
+    """What convolutions are given of weights that are functions of the module's tensors alone, other than as they are: the
+    convolution's op -> that. stages: those that are packed."""
     changed = {mutation.target for mutation in graph.mutations}
     made = {output for stage in stages for name in stage.ops for output in graph.by_name[name].outputs}
     known = made | (set(graph.parameters) - changed)
-    found = dict(each for stage in plan.stages if is_channels_last(stage) for each in _filters(graph, stage))
-    return {op: weight for op, weight in found.items() if weight in known}
+    found = dict(
+        each for stage in plan.stages if is_channels_last(stage) or is_rounded(stage) for each in _filters(graph, stage)
+    )
+    return {op: filters for op, filters in found.items() if filters.value in known}
 
 
-def _filters(graph: Graph, stage: Stage) -> Iterator[tuple[str, str]]:
-    """The convolution of a stage over tensors that lie channels last, and its weight, where that is to lie so as well."""
+def _filters(graph: Graph, stage: Stage) -> Iterator[tuple[str, Copy]]:
+    """The convolution of a stage, and its weight, where that is to lie channels last or to be rounded."""
     if stage.is_torch:
-        yield stage.ops[0], graph.by_name[stage.ops[0]].refs()[1]
+        yield stage.ops[0], Copy(graph.by_name[stage.ops[0]].refs()[1], True, False)
     elif stage.template == "convolution":
-        [node] = [node for node in build(graph, stage.ops, table).nodes if node.kind == "window"]
-        [op] = [op for op in stage.ops if node.reads()[1] in graph.by_name[op].refs()]
-        assert node.window is not None
-        if node.operation == "convolution" and not all(map(is_one, node.window.size)):
-            yield op, node.reads()[1]
+        body = build(graph, stage.ops, table)
+        found = analyse(graph, body)
+        node, weight = found.node, found.node.reads()[1]
+        op = next(op for op in stage.ops if weight in graph.by_name[op].refs())
+        several = node.operation == "convolution" and not all(map(is_one, found.window.size))
+        filters = Copy(weight, several and is_channels_last(stage), weight in rounded_in_memory(body, found, stage))
+        if filters.last or filters.rounded:
+            yield op, filters
 
 
 def _needed(graph: Graph, stages: Sequence[Stage]) -> list[Stage]:

@@ -23,12 +23,11 @@ from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.lying import turned_once
 from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.operators.table import FREE, table
-from mtmc.rewrite.packing import packed_stages, permuted_weights
+from mtmc.rewrite.packing import kept_filters, packed_stages
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.stretches import Lines, in_stretches
 from mtmc.rewrite.templates import TEMPLATES
-from mtmc.rewrite.templates.channels_copy import TEXT
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.write_back import write_back
@@ -82,7 +81,6 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     Raises: CoderError naming the stage that cannot be written.
     """
     first = packed_stages(graph, plan) if plan.packed else []
-    weights = permuted_weights(graph, plan, first) if plan.packed else {}
     left = write_back(graph, plan)
     printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
@@ -93,13 +91,14 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
                 raise CoderError(
                     f"stage {stage.title} cannot be written as a {stage.template} kernel: {error}"
                 ) from error
-    packing = bool(first or weights)
+    filters = kept_filters(graph, plan, first) if plan.packed else {}
+    packing = bool(first or filters)
     printer = ForwardPrinter(task, graph, plan.cuda_graph, left, packing, turned_once(graph, plan, printed))
     needed = _needed(graph, plan, printed)
     like = printed_once(graph, printed)
     for stage in [*first, *(stage for stage in plan.stages if stage not in first)]:
         if stage not in first:
-            printer.end_packing(first, weights)
+            printer.end_packing(first, filters)
         if stage in printed:
             printer.launch(stage, replace(printed[stage], launcher=printed[like[stage]].launcher))
         elif stage.ops[0] in needed:
@@ -166,7 +165,7 @@ def _assemble(
 ) -> Printout:
     """The file. first: what stands before the kernels. stretches: lines of functions that stand behind them."""
     lines = _about(task, printer.graph)
-    copies = [TEXT] if printer.copies else []
+    copies = printer.copies.helpers()
     lines += imports(task.source, [text for _, text in kernels] + copies)
     kept = kept_lines(task.source, drop_model=True)
     lines += ["", *kept] if kept else []

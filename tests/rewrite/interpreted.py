@@ -60,7 +60,8 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
     try:
         task = task_from_source(case["source"], case["name"])
         if "candidate" in case:
-            return differences(task, case["candidate"], (task.small, *task.held_out), folder)
+            compare = elements if case.get("same") else differences
+            return compare(task, case["candidate"], (task.small, *task.held_out), folder)
         tried = set[str]()
         for way in case["ways"]:
             plan = apply(task, way)

@@ -1,13 +1,15 @@
-"""channels_copy: the copy of a tensor with its channels last, for the library's convolutions.
+"""channels_copy: copies of a tensor for convolutions: with its channels last, rounded to TF32, or both at once.
 
-Copied element by element, one side of such a copy is strided: neighbours in a warp are far apart. Here a program reads a
-tile of channels and places along the places and writes it along the channels; the two orders meet in shared memory.
+Copied element by element, one side of a copy with the channels last is strided: neighbours in a warp are far apart. Here a
+program reads a tile of channels and places along the places and writes it along the channels; the two orders meet in shared
+memory.
 """
 
 from __future__ import annotations
 
 LAUNCHER = "launch_channels_last"
-TEXT = '''\
+ROUNDING, ROUNDING_ONCE = "launch_tf32", "rounded_once"
+_TURNING = '''\
 @triton.jit
 def channels_last_kernel(
     x_ptr,
@@ -55,3 +57,55 @@ def launch_channels_last(x):
     )
     return permuted
 '''
+_TF32 = '''\
+@triton.jit
+def to_tf32(x):
+    """The nearest number of TF32, as the library takes operands; tensor cores cut off what TF32 has no bits for. Numbers of
+    TF32, infinities and NaN stay what they are."""
+    bits = (x.to(tl.int32, bitcast=True) + 4096) & -8192
+    return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
+
+
+@triton.jit
+def tf32_kernel(x_ptr, rounded_ptr, n_elements, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK elements a program."""
+    program = tl.program_id(0)
+    if WIDE:  # more elements than a 32-bit offset can reach
+        program = program.to(tl.int64)
+    offs = program * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n_elements
+    tl.store(rounded_ptr + offs, to_tf32(tl.load(x_ptr + offs, mask=mask, other=0.0)), mask=mask)
+
+
+def launch_tf32(x, memory=torch.contiguous_format):
+    """x rounded to TF32: once here, not for each tap and tile in the loop of a convolution."""
+    x = x.contiguous(memory_format=memory)
+    rounded = torch.empty_like(x)
+    tf32_kernel[(triton.cdiv(x.numel(), 1024),)](x, rounded, x.numel(), WIDE=x.numel() >= 2**31, BLOCK=1024, num_warps=4)
+    return rounded
+'''
+_TF32_ONCE = '''\
+def rounded_once(x):
+    """x rounded to the nearest numbers of TF32, as the library takes operands; tensor cores cut off what TF32 has no bits
+    for. By calls of torch, since what is packed is made once."""
+    bits = (x.view(torch.int32) + 4096) & -8192
+    return torch.where(x == x, bits.view(torch.float32), x)
+'''
+_WHERE_ROUNDED = (
+    ("    BLOCK_PLACES: tl.constexpr,\n", "    BLOCK_PLACES: tl.constexpr,\n    ROUND: tl.constexpr,\n"),
+    ("    tl.store(", "    if ROUND:\n        x = to_tf32(x)\n    tl.store("),
+    ("(x):", "(x, rounded=False):"),
+    ("x itself if they are.", "x itself if they are. rounded: to TF32."),
+    ("return x\n", "return launch_tf32(x, memory) if rounded else x\n"),
+    ("        BLOCK_PLACES=64,\n", "        BLOCK_PLACES=64,\n        ROUND=rounded,\n"),
+)
+
+
+def helpers(turning: bool, rounding: bool, rounding_once: bool) -> list[str]:
+    """The texts of the kernels and launchers that forward calls. turning: whether channels are put last. rounding: whether
+    tensors are rounded at each call. rounding_once: whether some are where weights are packed."""
+    text = _TURNING
+    for plain, rounded in _WHERE_ROUNDED if rounding else ():
+        text = text.replace(plain, rounded)
+    wanted = ((_TF32, rounding), (_TF32_ONCE, rounding_once), (text, turning))
+    return [each for each, needed in wanted if needed]

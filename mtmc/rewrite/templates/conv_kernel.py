@@ -8,6 +8,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.channels_last import in_memory_order, is_channels_last
 from mtmc.rewrite.templates.conv_operand import load_operand
 from mtmc.rewrite.templates.conv_results import write_results
+from mtmc.rewrite.templates.conv_rounding import is_rounded, round_tile, rounded_in_memory
 from mtmc.rewrite.templates.phase import Phase
 from mtmc.rewrite.templates.positions import (
     Windowed,
@@ -23,8 +24,6 @@ from mtmc.rewrite.templates.positions import (
 )
 from mtmc.rewrite.templates.writer import Writer
 
-ROUNDED = "tf32_rounded"
-"""One TF32 product of operands that are rounded to it before, as the library does: tensor cores cut them off."""
 INNER = "INNER"
 """The number of channels that are summed, where they lie last: known when the kernel is compiled, which then knows that
 several are read at once."""
@@ -51,6 +50,7 @@ class ConvKernel:
         self.found = analyse(graph, body)
         self.window, self.axes = self.found.window, self.found.axes
         self.weight = self.found.node.reads()[1]
+        self.rounded = rounded_in_memory(body, self.found, stage)
         self.transposed = self.found.node.operation == "transposed convolution"
         self.loop = str(stage.setting("loop"))
         steps = zip(self.window.stride, self.window.dilation, strict=True)
@@ -219,11 +219,12 @@ class ConvKernel:
             self._taps_walk()
         writer.line("a = tl.load(filters, mask=row_mask & k_mask[None, :], other=0.0)")
         load_operand(self)
-        precision = str(self.stage.setting("precision"))
-        for tile in ("a", "b") if precision == ROUNDED else ():
-            writer.line(f"bits = ({tile}.to(tl.int32, bitcast=True) + 4096) & -8192  # to the nearest of TF32")
-            writer.line(f"{tile} = tl.where({tile} == {tile}, bits.to(tl.float32, bitcast=True), {tile})")
-        way = "tf32" if precision == ROUNDED else precision
+        way = str(self.stage.setting("precision"))
+        if is_rounded(self.stage):
+            way = "tf32"
+            for tile, value in (("a", self.weight), ("b", self.found.source)):
+                if value not in self.rounded:
+                    round_tile(writer, tile)
         exact = f', input_precision="{way}"' if way != "input" else ""
         operands = "tl.trans(b), tl.trans(a)" if self.swapped else "a, b"
         writer.line(f"{name} = tl.dot({operands}, {name}{exact})")

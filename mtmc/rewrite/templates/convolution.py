@@ -108,7 +108,8 @@ class _Assembler:
         body, stage, kernel = self.body, self.stage, self.kernel
         channels, rows, _ = kernel.expressions()
         last = channels_last_values(self.graph, body) if kernel.last else ()
-        lines = permuting_lines(self.graph, body, kernel.writer) if last else []
+        lines = [f"{INDENT}# given rounded to TF32: {', '.join(kernel.rounded)}"] if kernel.rounded else []
+        lines += permuting_lines(self.graph, body, kernel.writer) if last else []
         lines += contiguous_lines(kernel.writer) + size_lines(self.found, self.scope, self.spare)
         memory = FORMATS[len(self.found.shape)] if last else ""
         lead = (f"{self.found.source}.shape[0]", channels)
@@ -130,7 +131,7 @@ class _Assembler:
         launch = Launch(name, kernel.writer, body.stores, (), grid, constants, warps, stages, instead)
         lines += launch_lines(launch, scope_with_results(self.graph, body), self.spare)
         made = printed(body, self.name, [text], lines, self.spare, last)
-        return replace(made, filters=(kernel.weight,)) if kernel.rows_of_filters else made
+        return replace(made, filters=(kernel.weight,) if kernel.rows_of_filters else (), rounded=kernel.rounded)
 
     def _filters(self) -> str:
         """The order of the weight's dimensions in which the kernel reads the filters; "" for their own."""

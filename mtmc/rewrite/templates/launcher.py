@@ -25,7 +25,8 @@ class Printed:
     numbers: (parameter, value at every variant) that it takes besides, because no tensor at hand gives them.
     results: the values it returns, in order. last: those of tensors and results that lie channels last. as_laid: results
     that lie in memory as the reference's do, in another order than that of their dimensions. filters: weights of which the
-    launcher makes a copy with their channels last, unless they lie so.
+    launcher makes a copy with their channels last, unless they lie so. rounded: tensors that it is to be given rounded to
+    TF32.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Printed:
     last: tuple[str, ...] = ()
     as_laid: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
+    rounded: tuple[str, ...] = ()
 
 
 OPTIONS = ("maxnreg",)

@@ -1,0 +1,229 @@
+"""Convolutions of operands that are rounded to TF32, once in memory where that can be: as exact as the library's are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from mtmc.evaluate import LabSettings
+from mtmc.optimizations.version import Version
+from mtmc.protocols import EvaluationRequest
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.source import print_plan
+from mtmc.task import task_from_source
+from tests.rewrite.interpreting import interpret
+from tests.rewrite.stepping import actions_on, child_of
+from tests.rewrite.test_layout import version
+
+TEMPLATE = """
+import torch
+from torch import nn
+
+batch, size = 3, 24
+VARIANTS = {{"small": {{"batch": 2, "size": 6}}, "odd1": {{"batch": 1, "size": 5}}}}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter({weight})
+
+    def forward(self, x):
+        weight = self.weight
+        {before}
+        return {after}
+
+
+def get_inputs():
+    return [{given}]
+
+
+def get_init_inputs():
+    return []
+"""
+ROUNDED = "rounded, weight = torch.round(x * 1024) / 1024, torch.round(weight * 1024) / 1024"
+"""From 1 to 2 the numbers of TF32 are multiples of 1/1024."""
+
+
+def source(
+    call: str,
+    sizes: str,
+    rank: int = 2,
+    before: str = "rounded = x",
+    after: str = "",
+    given: str = "",
+    weight: str = "",
+) -> str:
+    conv = f"torch.{call}"
+    return TEMPLATE.format(
+        weight=weight or f"torch.rand({sizes}) + 1",
+        before=before,
+        after=after.format(conv=conv) if after else conv,
+        given=given or f"torch.rand(batch, 16, *[size] * {rank}) + 1",
+    )
+
+
+CASES: dict[str, tuple[str, str, int]] = {
+    "plain": ("conv2d(rounded, weight)", "24, 16, 3, 3", 2),
+    "strided": ("conv2d(rounded, weight, stride=2, padding=1)", "24, 16, 3, 3", 2),
+    "transposed": ("conv_transpose2d(rounded, weight, stride=2)", "16, 24, 3, 3", 2),
+    "volumes": ("conv3d(rounded, weight, padding=1)", "24, 16, 3, 3, 3", 3),
+    "one_tap": ("conv2d(rounded, weight)", "24, 16, 1, 1", 2),
+}
+
+
+def convolved(
+    text: str, precision: str = "tf32_rounded", layout: str = "channels_last", then: tuple[str, ...] = ()
+) -> Version:
+    """The version whose convolutions are kernels of their own, after all actions of some kinds."""
+    task = task_from_source(text, "rounded")
+    now = version(task, root_plan(export_graph(task)))
+    for stage in now.plan.stages:
+        if "conv" in stage.ops[0]:
+            kernel = now.as_kernel(stage.ops, {})
+            assert kernel is not None
+            settings = {"precision": precision} | ({"layout": layout} if layout else {})
+            now = version(task, now.plan.with_stage(stage, kernel.scheduled(settings)))
+    for kind in then:
+        while moves := [each for each in actions_on(now) if each.kind == kind]:
+            now = version(task, child_of(now, moves[0]))
+    return now
+
+
+def text_of(made: Version) -> str:
+    return print_plan(made.task, made.graph, made.plan).source
+
+
+def kernel_of(text: str, name: str) -> str:
+    found = re.search(rf"@triton.jit\ndef {name}_kernel\(.*?\n(?=\n\n@|\n\ndef)", text, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+def forward_of(text: str) -> str:
+    return text[text.rindex("def forward(") :]
+
+
+@pytest.mark.parametrize("then", [(), ("pack",)])
+def test_they_are_as_exact_as_rounded_operands_are_and_cut_ones_are_not(then: tuple[str, ...]) -> None:
+    cases = []
+    for name, (call, sizes, rank) in CASES.items():
+        reference = source(call, sizes, rank, ROUNDED)
+        for way in ("tf32_rounded", "tf32"):
+            text = text_of(convolved(source(call, sizes, rank), way, then=then))
+            cases.append({"name": f"{name}-{way}", "source": reference, "candidate": text})
+    found = interpret(cases)
+    assert {name for name, problem in found.items() if problem is None} == {f"{name}-tf32_rounded" for name in CASES}
+    assert all("off by" in str(problem) for name, problem in found.items() if name.endswith("-tf32"))
+
+
+def test_they_are_rounded_once_and_not_in_the_kernel() -> None:
+    for name, (call, sizes, rank) in CASES.items():
+        text = text_of(convolved(source(call, sizes, rank)))
+        kernel, forward = kernel_of(text, call.split("(")[0]), forward_of(text)
+        cut = kernel_of(text_of(convolved(source(call, sizes, rank), "tf32")), call.split("(")[0])
+        assert kernel == cut and "bitcast" not in kernel, name
+        assert forward.count("x_rounded = launch_channels_last(x, rounded=True)") == 1, name
+        assert forward.count("p_weight_rounded = ") + forward.count(" weight_rounded = ") == 1, name
+
+
+def test_what_is_packed_is_rounded_there() -> None:
+    for name, (call, sizes, rank) in CASES.items():
+        text = text_of(convolved(source(call, sizes, rank), then=("pack",)))
+        pack = text[text.index("def pack(self)") : text.rindex("def forward(")]
+        assert pack.count("rounded_once(") == 1 and "rounded_once" not in forward_of(text), name
+        assert forward_of(text).count("rounded=True") == 1 and "launch_tf32(self" not in text, name
+
+
+def test_stages_that_need_it_as_it_is_get_it_so() -> None:
+    after = "{conv}, torch.exp(x), torch.conv2d(rounded, weight, padding=1)"
+    call, sizes, rank = CASES["plain"]
+    made = convolved(source(call, sizes, rank, after=after), then=("lower",))
+    text = text_of(made)
+    assert len(made.kernels()) == 3 and forward_of(text).count("rounded=True") == 2  # of x and of the weight
+    assert "launch_exp(x)" in text or "launch_exp(x_last)" in text
+    reference = source(call, sizes, rank, ROUNDED, after)
+    assert interpret([{"name": "beside", "source": reference, "candidate": text}]) == {"beside": None}
+
+
+def test_what_lies_channels_last_already_is_rounded_in_that_order() -> None:
+    given = "(torch.rand(batch, 16, size, size) + 1).to(memory_format=torch.channels_last)"
+    call, sizes, rank = CASES["plain"]
+    text = text_of(convolved(source(call, sizes, rank, given=given)))
+    reference = source(call, sizes, rank, ROUNDED, given=given)
+    assert interpret([{"name": "lying", "source": reference, "candidate": text}]) == {"lying": None}
+
+
+def test_a_kernel_rounds_what_it_cannot_be_given_so() -> None:
+    """Work before the convolution, a residual of its operand, and channels that lie first."""
+    call, sizes = "conv2d(rounded, weight, padding=1)", "16, 16, 3, 3"
+    texts = {
+        "work_before": (
+            source(call, sizes, before="rounded = torch.relu(x)"),
+            source(call, sizes, before=ROUNDED),
+        ),
+        "a_residual": (
+            source(call, sizes, after="{conv} + x"),
+            source(call, sizes, before=ROUNDED, after="{conv} + x"),
+        ),
+        "first": (source(call, sizes), source(call, sizes, before=ROUNDED)),
+    }
+    cases = []
+    for name, (text, reference) in texts.items():
+        task = task_from_source(text, "whole")
+        start = version(task, root_plan(export_graph(task)))
+        kernel = start.as_kernel(tuple(op.name for op in start.graph.ops), {})
+        assert kernel is not None
+        layout = {} if name == "first" else {"layout": "channels_last"}
+        plan = type(start.plan)((kernel.scheduled({"precision": "tf32_rounded", **layout}),))
+        made = print_plan(task, start.graph, plan).source
+        assert made.count("bits = (b.to") == 1 and "bits = (a.to" not in made, name
+        assert "x_rounded" not in made and "weight_rounded" in made, name
+        cases.append({"name": name, "source": reference, "candidate": made})
+    assert interpret(cases) == dict.fromkeys(texts)
+
+
+@pytest.mark.parametrize("then", [(), ("pack",)])
+def test_infinities_and_nan_stay_what_they_are(then: tuple[str, ...]) -> None:
+    odd = "torch.tensor([float('nan'), float('inf'), -float('inf'), -0.0, 1e-38])"
+    given = f"torch.cat([{odd}, torch.arange(batch * 16 * size**2 - 5) % 9 + 1]).view(batch, 16, size, size)"
+    weight = f"torch.cat([torch.arange(24 * 16 * 9 - 5) % 7 + 1, {odd}]).view(24, 16, 3, 3)"
+    call, sizes, rank = CASES["plain"]
+    text = source(call, sizes, rank, given=given, weight=weight)
+    made = text_of(convolved(text, then=then))
+    assert interpret([{"name": "odd", "source": text, "candidate": made, "same": True}]) == {"odd": None}
+
+
+def test_the_lab_takes_them() -> None:
+    """Of numbers that TF32 has they are as exact as fp32 is."""
+    before = "rounded, weight = (torch.round(each.clamp(-1, 1) * 512) / 512 for each in (x, weight))"
+    with LabSettings(workers=1, check_variants=1).open() as lab:
+        for at, (name, (call, sizes, rank)) in enumerate(CASES.items()):
+            given, weight = f"torch.randn(batch, 16, *[size] * {rank})", f"torch.randn({sizes}) * 0.1"
+            text = source(call, sizes, rank, before, given=given, weight=weight)
+            made = convolved(text, then=("pack",) if at % 2 else ())
+            [outcome] = lab.evaluate([EvaluationRequest(made.task, text_of(made), 0, "screen")])
+            assert outcome.ok, (name, outcome)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "given", "precision"),
+    [
+        ("rounded = x", "", "", "tf32_rounded"),
+        ("rounded = x", "{conv}.amin(1)", "", "tf32_rounded"),
+        ("rounded = torch.relu(x)", "", "", "tf32"),  # which is done in the kernel's loop
+        ("rounded = torch.relu(x)", "{conv}.amin(1)", "", "tf32_rounded"),
+        ("rounded = x", "{conv}", "torch.rand(batch, 3, size, size)", "tf32"),  # three are no line of memory
+        ("rounded = x", "", "torch.rand(batch, 16, size, size).to(memory_format=torch.channels_last)", "tf32"),
+    ],
+)
+def test_operands_that_are_turned_start_rounded(before: str, after: str, given: str, precision: str) -> None:
+    call, sizes, rank = CASES["plain"]
+    sizes = sizes.replace("16", "3") if ", 3," in given else sizes
+    task = task_from_source(source(call, sizes, rank, before, after, given), "start")
+    start = replace(version(task, root_plan(export_graph(task))), tf32_reference=True)
+    kernel = start.as_kernel(tuple(op.name for op in start.graph.ops), {})
+    assert kernel is not None and kernel.setting("precision") == precision
