@@ -11,6 +11,7 @@ from mtmc.optimizations.layout import kept
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
 from mtmc.optimizations.views import with_views
+from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.source.sites import Sites
 
@@ -28,7 +29,8 @@ afterwards.
 Calls that are several kernels or several passes. Library against one kernel, fp32, H100: logsumexp 0.625 ms to 0.099
 (seven kernels to one), cross entropy 0.670 to 0.397, layer norm 0.267 to 0.184, softmax over the last dimension 0.231
 to 0.183. Softmax over the first dimension takes the library 19.953 ms where the last one takes 0.229; no kernel of
-ours was timed there. Elementwise calls: alone they gain nothing, lower them in order to fuse them.
+ours was timed there. Max pools: the library's notes places as well. Elementwise calls: alone they gain nothing, lower
+them in order to fuse them.
 
 ## When it harms
 - fp16 and bf16 products: 4096 cubed in fp16 takes the library 0.182 ms, our best Triton tile 0.259.
@@ -40,6 +42,23 @@ ours was timed there. Elementwise calls: alone they gain nothing, lower them in 
 """
 
 
+SEVERAL_PASSES = (
+    "max_pool",
+    "avg_pool",
+    "adaptive_",
+    "softmax",
+    "log_softmax",
+    "logsumexp",
+    "cross_entropy",
+    "cum",
+    "logcumsum",
+)
+"""How the names of calls begin that take the library two to seven times as long as reading and writing once: it looks for
+places too, goes over rows several times, or takes several kernels. A max pool of 10 x 480 x 224 x 224 numbers on an H200 is
+half of an Inception module, whose convolutions were lowered first, one by one, for nothing."""
+FIRST = 1.0
+
+
 class Lower(Optimization):
     """A torch call becomes a Triton kernel."""
 
@@ -47,6 +66,10 @@ class Lower(Optimization):
     page = PAGE
     weight = 1.0
     changes = ("device_ms",)
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """More for what the library does in several passes."""
+        return FIRST if action.region.name.startswith(SEVERAL_PASSES) else 0.0
 
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each torch call that a template covers, and those like it."""

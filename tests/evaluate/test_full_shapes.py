@@ -13,6 +13,7 @@ from mtmc.evaluate.counting import whole as limits
 from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.tiling import tiles
 from mtmc.evaluate.lab import LabEvaluator
+from mtmc.evaluate.loading.modules import INPUTS
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task, task_from_source
@@ -109,7 +110,7 @@ def judged(lab: LabEvaluator, task: Task, source: str) -> Outcome:
 def test_a_task_without_an_axis_is_run_as_it_is() -> None:
     found = tiles(WHOLE, 3)
     assert found is not None and found.tiling.sizes == () and found.tiling.variant == WHOLE.full
-    torch.manual_seed(3)
+    torch.manual_seed((3 + INPUTS) % 2**63)
     x = torch.randn(512, 4096)
     wanted = (x + x.roll(1, 0)) * (x - x.roll(1, 1))
     assert torch.allclose(torch.tensor(found.expected()[0]).reshape(512, 4096), wanted)

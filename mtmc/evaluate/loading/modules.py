@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Made = TypeVar("Made")
+INPUTS = 0x9E3779B97F4A7C15
+"""Added to a seed where inputs are drawn, modulo 2^63."""
 
 
 def candidate_text(source: str, constants: tuple[tuple[str, int], ...]) -> str:
@@ -87,8 +89,12 @@ def init_inputs(module: types.ModuleType, variant: Variant, seed: int, device: s
 
 
 def draw_inputs(module: types.ModuleType, variant: Variant, seed: int, device: str = "cpu") -> list[Any]:
-    """Fresh inputs of a variant, drawn with `seed`, on `device`. Raises: TaskError if the function fails."""
-    return _call(module, variant.inputs, seed, device)
+    """Fresh inputs of a variant, drawn with `seed`, on `device`. Raises: TaskError if the function fails.
+
+    Other numbers than the weights that are drawn with the same seed: a row of inputs that is a row of weights makes a
+    softmax of their product one number and nothing else, which says little of how exact it is.
+    """
+    return _call(module, variant.inputs, (seed + INPUTS) % 2**63, device)
 
 
 def _call(module: types.ModuleType, function: str, seed: int, device: str) -> list[Any]:

@@ -23,7 +23,7 @@ from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.effects import find, kept_tensors, parameters
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
-from mtmc.evaluate.reference.hard import loosened, tells
+from mtmc.evaluate.reference.hard import Hard, loosened, tells
 from mtmc.evaluate.reference.mattering import mattering_bytes
 from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.necessary import necessary
@@ -87,7 +87,7 @@ class ReferenceState:
         self.overhead: TaskOverhead | None = None
         self._references: dict[tuple[int, bool], tuple[Reference, int]] = {}
         self._calibrations: dict[tuple[int, bool], Calibration] = {}
-        self._hard: dict[tuple[int, bool], list[Calibration | None]] = {}
+        self._hard: dict[tuple[int, bool], list[Hard | None]] = {}
         if self.admission.variant == self.variants[0].label:
             self._calibrations[0, False] = self.admission.calibration
         self.slots, self.needed = self._sizes()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, TypeAlias
 
 import torch
@@ -53,14 +53,12 @@ class Calibration:
     """What float64 says of a reference at one set of shapes, good for any weights and inputs drawn there.
 
     precisions: one per leaf of its result, and after them one for each tensor that it changes; None for what is no floating
-    tensor; all None without an fp64 reference. effects: what it changes. sided: of inputs that stand out,
-    whether it is good for those that do so on one side alone. library: how its convolutions are made. carried:
-    whether it has running sums.
+    tensor; all None without an fp64 reference. effects: what it changes. library: how its convolutions are made.
+    carried: whether it has running sums.
     """
 
     precisions: tuple[Precision | None, ...]
     effects: Effects = field(default_factory=Effects)
-    sided: bool = False
     library: Library = Library()
     carried: bool = False
 
@@ -228,7 +226,7 @@ def loosest(ones: Precisions, others: Precisions) -> tuple[Precision | None, ...
     def wider(a: Precision | None, b: Precision | None) -> Precision | None:
         if a is None or b is None:
             return None
-        return Precision(*map(max, (a.own, a.rounding, a.slack, a.spread), (b.own, b.rounding, b.slack, b.spread)))
+        return Precision(*map(max, astuple(a), astuple(b)))
 
     return tuple(map(wider, ones, others))
 

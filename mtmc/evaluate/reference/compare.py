@@ -138,8 +138,10 @@ def calibrated(
     own, rounding = (distance(each, oracle, limits.relative / FACTOR) for each in (value, rounded))
     if least:
         own = own.at_least(least)
-    wider = 0.0 if is_fp8(value.dtype) else slack(own, rounding, limits.absolute)
-    return Precision(own.error, rounding.error, wider)
+    if is_fp8(value.dtype):
+        return Precision(own.error, rounding.error)
+    wider, most = slack(own, rounding, limits.absolute), FACTOR * max(own.largest, rounding.largest)
+    return Precision(own.error, rounding.error, wider, most=most)
 
 
 def with_cut(known: Precision, cut: Distance, absolute: float) -> Precision:

@@ -44,12 +44,13 @@ class Expected:
 @dataclass(frozen=True)
 class Precision:
     """What float64 says of one output of a reference, measured once: e(r), e(p), and what widens rule 3: its absolute part
-    by `slack`, its relative one `spread` times."""
+    by `slack`, its relative one `spread` times. most: what `slack` would be if the reference came near the tolerance."""
 
     own: float
     rounding: float
     slack: float = 0.0
     spread: float = 1.0
+    most: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ inputs alone is seen where it counts. What float64 says of them is asked once, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -22,10 +23,13 @@ from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.task.quantized import readable
 
 HARD: Distribution = "spiky"
-SIDES: tuple[Distribution, Distribution] = ("late", "early")
+LATE: Distribution = "late"
+EARLY: Distribution = "early"
 """Every other call that is asked on inputs that stand out has them behind or before one place of each row alone, and nothing
-that counts elsewhere: one that looks at a part of them first finds nothing there. Both are as hard, but for running sums:
-behind what stands out they add what is lost in it, one number after another, and before it they add next to nothing."""
+that counts elsewhere: one that looks at a part of them first finds nothing there. All are as hard, but for running sums:
+behind what stands out they add what is lost in it, one number after another."""
+Hard: TypeAlias = Mapping[Distribution, Calibration]
+"""What float64 says of a reference on such inputs, by what stands out in them."""
 SPREAD = 2.0
 TELLS = 0.02
 """Norm-wise error of the reference, or of rounding alone, above which a result is more noise than an answer: no honest
@@ -40,7 +44,7 @@ class DrawnOtherwise(WideReference, Protocol):
         ...
 
 
-def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str, library: Library) -> Calibration | None:
+def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str, library: Library) -> Hard | None:
     """What float64 says of a reference on inputs that stand out; None where they tell nothing, or it refuses them.
 
     where: for messages. library: how it convolves, which hangs on no inputs.
@@ -48,17 +52,18 @@ def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str, library: Li
     found = _calibrated(reference, seed, where, HARD, library)
     if found is None:
         return None
-    for side in SIDES if found.carried else SIDES[:1]:
-        sided = _calibrated(reference, seed, where, side, library)
-        if sided is None:
-            return replace(found, sided=False)
-        found = replace(found, precisions=loosest(found.precisions, sided.precisions), sided=True)
-    return found
+    late = _calibrated(reference, seed, where, LATE, library)
+    if late is None:
+        return {HARD: found}
+    both = replace(found, precisions=loosest(found.precisions, late.precisions))
+    early = _calibrated(reference, seed, where, EARLY, library) if found.carried else both
+    return {HARD: both, LATE: both, **({} if early is None else {EARLY: early})}
 
 
-def hard_of(seed: int, calibration: Calibration) -> Distribution:
-    """What stands out in the inputs of a seed. calibration: of the reference on such inputs."""
-    kinds = (HARD, HARD, *SIDES) if calibration.sided else (HARD,)
+def hard_of(seed: int, known: Hard) -> Distribution:
+    """What stands out in the inputs of a seed: on one side alone in every other one."""
+    sides = [each for each in (LATE, EARLY) if each in known]
+    kinds = (*(HARD,) * max(len(sides), 1), *sides)
     return kinds[((seed * 2654435761 & 0xFFFFFFFF) >> 16) % len(kinds)]
 
 
@@ -79,11 +84,12 @@ def tells(calibration: Calibration) -> bool:
 
 
 def loosened(calibration: Calibration) -> Calibration:
-    """`SPREAD` times what it allows, and no less than `FEW_TERMS`."""
+    """`SPREAD` times what it allows, and no less than `FEW_TERMS`. What an element may be off by is widened whether or not
+    the one draw that was asked comes near the tolerance: another one has other elements that next to nothing is left of."""
 
     def wider(each: Precision | None) -> Precision | None:
         own = max(SPREAD * each.own, FEW_TERMS) if each else 0.0
-        return each and Precision(own, SPREAD * each.rounding, SPREAD * each.slack, SPREAD)
+        return each and Precision(own, SPREAD * each.rounding, SPREAD * max(each.slack, each.most), SPREAD)
 
     return replace(calibration, precisions=tuple(map(wider, calibration.precisions)))
 

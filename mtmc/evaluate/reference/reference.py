@@ -27,7 +27,7 @@ from mtmc.evaluate.reference.distributions import USUAL, Distribution, redistrib
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs, of_call
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
-from mtmc.evaluate.reference.hard import calibrate_hard, hard_of
+from mtmc.evaluate.reference.hard import Hard, calibrate_hard, hard_of
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.oracle import Oracle
 from mtmc.evaluate.reference.returned import describe, flatten
@@ -70,7 +70,7 @@ class Reference:
         self.arguments = init_inputs(self._module, variant, seed, device)
         self.model = self.construct()
         self.calibration = calibration
-        self.hard: list[Calibration | None] = []
+        self.hard: list[Hard | None] = []
         self._oracle = Oracle(task.name)
         self._effects = Effects()  # of calls with an oracle
         self._fixed: list[bool] | None = None  # which tensors among the inputs are the same in every draw
@@ -144,8 +144,9 @@ class Reference:
         self.restart(effects)
         known = self.calibrate_hard(seed) if hard else None
         try:
-            inputs = self.draw(seed) if known is None else self.drawn(hard_of(seed, known), seed)
-            calibration = known or calibration
+            kind = None if known is None else hard_of(seed, known)
+            inputs = self.draw(seed) if kind is None else self.drawn(kind, seed)
+            calibration = known[kind] if known is not None and kind is not None else calibration
         except torch.OutOfMemoryError:  # a copy more than the task's own inputs take
             if known is None:
                 raise
@@ -261,7 +262,7 @@ class Reference:
             release(self.device)
         return self.calibration
 
-    def calibrate_hard(self, seed: int) -> Calibration | None:
+    def calibrate_hard(self, seed: int) -> Hard | None:
         """The same on inputs that stand out, found once and kept; None where they tell nothing, or where float64 tells
         nothing of its own inputs, or where it changes anything, which tells by itself."""
         if not self.hard:
