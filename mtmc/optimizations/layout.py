@@ -82,7 +82,7 @@ class Layout(Optimization):
         """One move for all of a version, where a convolution has enough channels and something would change; and one that
         fuses besides all neighbours that gain by it, which pay most by reading results as they lie."""
         convolutions = [stage for stage in version.plan.stages if _is_convolution(version, stage)]
-        if not any(_wide(version, stage) for stage in convolutions):
+        if not any(is_wide(version, stage) for stage in convolutions):
             return
         child = _channels_last(version)
         pairs = zip(version.plan.stages, child.stages, strict=True)
@@ -128,10 +128,11 @@ def _reads_side_by_side(version: Version, stage: Stage) -> bool:
     if stage.is_torch or is_channels_last(stage) or not _is_convolution(version, stage):
         return False
     operand = version.graph.values[_operand(version, stage)]
-    return operand.dtype == "float32" and _wide(version, stage)
+    return operand.dtype == "float32" and is_wide(version, stage)
 
 
-def _wide(version: Version, stage: Stage) -> bool:
+def is_wide(version: Version, stage: Stage) -> bool:
+    """Whether a convolution has channels enough, before and after it, for tensor cores to read them side by side."""
     return min(_channels(version, stage)) >= LEAST_CHANNELS and version.hardware.target.startswith("sm_")
 
 
@@ -143,7 +144,7 @@ def _channels_last(version: Version) -> Plan:
         # What makes another convolution's operand of one reads the copy of that.
         turned = reads & convolved if makes & convolved else frozenset[str]()
         changed = stage
-        if _convolves(version, stage):
+        if convolves(version, stage):
             changed = stage.scheduled({"layout": "channels_last"})
         elif not stage.is_torch:
             own = reads if stage.template == CONVOLUTION else frozenset[str]()
@@ -184,14 +185,14 @@ def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Sta
 def _is_convolution(version: Version, stage: Stage) -> bool:
     """Whether a stage is a convolution that may have its channels last, by the library or a kernel."""
     if stage.is_torch:
-        return _convolves(version, stage)
+        return convolves(version, stage)
     body = version.body(stage) if stage.template == CONVOLUTION else None
     if body is None or len(full_shapes(version.graph, body)[0]) not in FORMATS:
         return False
     return is_one(analyse(version.graph, body).window.groups)
 
 
-def _convolves(version: Version, stage: Stage) -> bool:
+def convolves(version: Version, stage: Stage) -> bool:
     """Whether a stage is a convolution by the library that its fast kernels do."""
     if not stage.is_torch:
         return False

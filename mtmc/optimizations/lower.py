@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from mtmc.action import Action, make_action
 from mtmc.optimizations.kind import Optimization
-from mtmc.optimizations.layout import kept
+from mtmc.optimizations.layout import CONVOLUTION, convolves, is_wide, kept
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
 from mtmc.optimizations.views import with_views
@@ -68,18 +70,32 @@ class Lower(Optimization):
     changes = ("device_ms",)
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """More for what the library does in several passes."""
+        """More for what the library does in several passes, and for all convolutions as much as for each of their forms."""
+        forms = dict(action.params).get("forms")
+        if forms is not None:
+            return math.log(float(forms))
         return FIRST if action.region.name.startswith(SEVERAL_PASSES) else 0.0
 
     def legal(self, version: Version) -> Iterator[Move]:
-        """One move for each torch call that a template covers, and those like it."""
+        """One move for each torch call that a template covers, and those like it; one for all convolutions of
+        many channels."""
         calls = [stage for stage in version.plan.stages if stage.is_torch and not version.is_free(stage)]
+        convolutions: list[tuple[Stage, ...]] = []
         for stage, others in version.isomorphic(calls):
-            if version.as_kernel(stage.ops, {}) is None:
+            kernel = version.as_kernel(stage.ops, {})
+            if kernel is None:
                 continue
+            if kernel.template == CONVOLUTION and convolves(version, stage) and is_wide(version, stage):
+                convolutions.append((stage, *others))
             sentence = f"lower {stage.title} to a Triton kernel{also(others)}"
             action = make_action(self.kind, version.region(stage), sentence)
             yield Move(action, partial(_lowered, version, (stage, *others)))
+        if len(convolutions) > 1:
+            stages = [stage for alike in convolutions for stage in alike]
+            sentence = f"lower all {len(stages)} convolutions of many channels to Triton kernels"
+            region = replace(version.region(*stages), name=f"{stages[0].name} to {stages[-1].name}")
+            action = make_action(self.kind, region, sentence, forms=len(convolutions))
+            yield Move(action, partial(_lowered, version, stages))
 
     def sites(self, sites: Sites) -> Iterator[Action]:
         """Each call of torch's."""
