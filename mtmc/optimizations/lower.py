@@ -11,6 +11,7 @@ from mtmc.optimizations.layout import kept
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
 from mtmc.optimizations.views import with_views
+from mtmc.rewrite.joins import is_in_place
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.source.sites import Sites
 
@@ -51,6 +52,7 @@ class Lower(Optimization):
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each torch call that a template covers, and those like it."""
         calls = [stage for stage in version.plan.stages if stage.is_torch and not version.is_free(stage)]
+        calls = [stage for stage in calls if not is_in_place(stage)]  # kernels have done most of it
         for stage, others in version.isomorphic(calls):
             if version.as_kernel(stage.ops, {}) is None:
                 continue

@@ -130,11 +130,16 @@ class Node:
 
 @dataclass(frozen=True)
 class Body:
-    """All nodes of a kernel, the values it loads and the values it stores, each in order."""
+    """All nodes of a kernel, the values it loads and the values it stores, each in order.
+
+    parts: those of the stores that the launcher is given memory for, a part of a larger tensor each, with the dimension that
+    the larger one is longer in: from there on a part's elements lie one behind the other (see `joins`).
+    """
 
     nodes: tuple[Node, ...]
     loads: tuple[str, ...]
     stores: tuple[str, ...]
+    parts: tuple[tuple[str, int], ...] = ()
 
     def node(self, name: str) -> Node | None:
         """The node of this name, or None if it is a value from outside."""

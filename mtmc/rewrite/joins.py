@@ -1,0 +1,131 @@
+"""joins: tensors that are joined (`torch.cat`, `torch.stack`) by the kernels that make them, each in its place.
+
+A call whose stage says so is no call: its result is made before its operands, those that kernels make are written into their
+part of it, and what is left of it are numbers that are filled in, and copies of what comes from the library or from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.graph import Graph, Op
+from mtmc.rewrite.packing import packed_stages
+from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.printing import print_stage
+
+CAT, STACK = "aten.cat.default", "aten.stack.default"
+JOINED = "joined"
+IN_PLACE = {JOINED: "in_place"}
+"""The setting of a call's stage by which kernels write its operands into its result."""
+_FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
+_FULL = {"full": 1, "full_like": 1, "new_full": 2}
+"""Calls that make tensors of one number: the number, or which argument it is."""
+
+
+@dataclass(frozen=True)
+class Join:
+    """A call whose result kernels write. dim: along which it joins. written: the operands that they write."""
+
+    op: Op
+    dim: int
+    written: tuple[str, ...]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it joins, in order."""
+        return self.op.refs()
+
+    def number(self, graph: Graph, value: str) -> float | None:
+        """The number that all elements of an operand are, None where it is none or of another dtype."""
+        alike = graph.values[value].dtype == graph.values[self.op.outputs[0]].dtype
+        return number_of(graph.by_name[graph.producer[value]]) if alike and value in graph.producer else None
+
+    def filled(self, graph: Graph) -> tuple[str, ...]:
+        """The operands that are numbers."""
+        left = (value for value in self.operands if value not in self.written)
+        return tuple(value for value in left if self.number(graph, value) is not None)
+
+    def copied(self, graph: Graph) -> tuple[str, ...]:
+        """The operands that are left to be copied."""
+        done = {*self.written, *self.filled(graph)}
+        return tuple(value for value in self.operands if value not in done)
+
+
+def number_of(op: Op) -> float | None:
+    """The number that all elements of what an op makes are, None where it is none or not known to be."""
+    name = op.target.split(".")[1]
+    at = _FULL.get(name, len(op.args))
+    found = op.args[at] if at < len(op.args) else _FILLED.get(name)
+    return found if isinstance(found, (int, float)) else None
+
+
+def is_in_place(stage: Stage) -> bool:
+    """Whether a stage is a call whose operands kernels write into its result."""
+    return stage.is_torch and dict(stage.schedule).get(JOINED) == IN_PLACE[JOINED]
+
+
+@lru_cache(maxsize=256)
+def joins_of(graph: Graph, plan: Plan) -> Mapping[str, Join]:
+    """The calls of which kernels write operands into the result, by their ops."""
+    kept = packed_stages(graph, plan) if plan.packed else []
+    makers = {
+        value: stage
+        for stage in plan.stages
+        if not stage.is_torch and stage not in kept
+        for value in graph.flow(stage.ops)[0]
+    }
+    found = [
+        join
+        for stage in plan.stages
+        if is_in_place(stage) and stage not in kept and (join := join_of(graph, graph.by_name[stage.ops[0]], makers))
+    ]
+    joins = {join.op.name: join for join in found}
+    for stage in dict.fromkeys(makers.values()):
+        parts = parts_of(graph, joins, stage)
+        if parts and not _prints(graph, stage, parts):
+            lost = {value for value, _ in parts}
+            left = (Join(each.op, each.dim, tuple(x for x in each.written if x not in lost)) for each in joins.values())
+            joins = {each.op.name: each for each in left if each.written}
+    return joins
+
+
+def join_of(graph: Graph, op: Op, makers: Mapping[str, Stage]) -> Join | None:
+    """A call that joins tensors with those operands as written that nothing else reads; None where there is none.
+
+    makers: the stages of kernels by what they make.
+    """
+    if op.target not in (CAT, STACK) or not graph.values[op.outputs[0]].contiguous:
+        return None
+    result, operands = graph.values[op.outputs[0]], op.refs()
+    rank = len(result.shape) - (op.target == STACK)
+    if any(len(graph.values[value].shape) != rank for value in operands):  # torch joins no numbers at all to anything
+        return None
+    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)
+    written = tuple(
+        value
+        for value in operands
+        if value in makers
+        and graph.values[value].dtype == result.dtype
+        and list(graph.readers(value)) == [op.name]
+        and operands.count(value) == 1
+        and value not in graph.results()
+    )
+    return Join(op, int(dim) % len(result.shape), written) if written else None
+
+
+def parts_of(graph: Graph, joins: Mapping[str, Join], stage: Stage) -> tuple[tuple[str, int], ...]:
+    """What a kernel writes into parts of larger tensors, and the dimensions in which those are longer."""
+    makes = graph.leaving(stage.ops) if joins and not stage.is_torch else []
+    dims = {value: join.dim for join in joins.values() for value in join.written}
+    return tuple((value, dims[value]) for value in makes if value in dims)
+
+
+def _prints(graph: Graph, stage: Stage, parts: tuple[tuple[str, int], ...]) -> bool:
+    try:
+        print_stage(graph, stage, stage.title, parts)
+    except NotCovered:
+        return False
+    return True

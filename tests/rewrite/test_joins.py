@@ -1,0 +1,128 @@
+"""Results that kernels write where they are joined: the text, the numbers, at other sizes, and what stays a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from mtmc.evaluate.lab import LabEvaluator, LabSettings
+from mtmc.protocols import EvaluationRequest
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.joins import joins_of
+from mtmc.rewrite.plan import Plan, graph_of, plan_from_json
+from mtmc.rewrite.source import print_plan
+from mtmc.task import Task, task_from_source
+from tests.rewrite.interpreted import apply
+from tests.rewrite.interpreting import interpret
+from tests.rewrite.references import PAIR, reference
+
+EXCLUSIVE = reference(
+    "torch.cat((torch.zeros_like(x.select(1, 0).unsqueeze(1)), torch.cumsum(x.narrow(1, 0, x.size(1) - 1), 1)), 1)"
+)
+CUBES = "torch.randn(3, n, m), torch.randn(3, k, m)"
+CASES = {
+    "exclusive": EXCLUSIVE,
+    "exclusive_in_the_middle": reference(
+        "torch.cat((torch.zeros_like(x[:, :1]), torch.cumsum(x[:, :-1], 1)), 1)", "torch.randn(3, n, m)"
+    ),
+    "along_the_first": reference("torch.cat((x.cumsum(0), y.cumsum(0)), 0)", "torch.randn(n, m), torch.randn(k, m)"),
+    "rows_and_scans": reference("torch.cat((x.softmax(-1), y.cumsum(-1)), 1)", CUBES),
+    "rows_of_which_few_numbers_are_left": reference("torch.cat((x.sum(-1), y.amax(-1)), -1)", CUBES),
+    "of_rows_that_lie_apart": reference("torch.cat((x.softmax(1), y.cumsum(1)), 1)", CUBES),
+    "across_the_scan": reference("torch.cat((x.cumsum(1), x.flip(1).cumsum(1).flip(1)), 2)", "torch.randn(3, n, m)"),
+    "with_what_is_given": reference("torch.cat((x, y.cumsum(-1), x.half().float()), -1)", PAIR),
+    "stacked": reference("torch.stack((x.cumsum(1), x.softmax(1), torch.ones_like(x)), 1)"),
+    "stacked_last": reference("torch.stack((x.cumsum(1), y.cumsum(0)), -1)", PAIR),
+    "elementwise": reference("torch.cat((torch.relu(x).cumsum(-1), torch.relu(x) * 2), -1) + 1"),
+    "of_other_kinds": reference(
+        "torch.cat((x.bfloat16().cumsum(-1), x.softmax(-1)), 1), torch.cat((y.cumsum(0), y.cumsum(0)), 0)",
+        "torch.randn(n, m), torch.randint(0, 9, (n, m))",
+    ),
+    "twice": reference("torch.cat((torch.cat((x.cumsum(1), y.cumsum(1)), 1), x.cumsum(0)), 1)", PAIR),
+    "long_rows_that_programs_share": reference(
+        "torch.cat((x - x.mean(-1, keepdim=True), x.cumsum(-1)), 0), torch.cat((x.sum(-1), x.amax(-1)))",
+    ).replace("m = 96", "m = 100000"),
+}
+"""Each is at odd shapes, too."""
+
+
+def version(source: str, way: list[str]) -> tuple[Task, Plan, str]:
+    task = task_from_source(source, "joins")
+    plan = apply(task, way)
+    return task, plan, print_plan(task, graph_of(export_graph(task), plan), plan).source
+
+
+def forward(text: str) -> str:
+    return text[text.index("    def forward(") :]
+
+
+def test_they_are_right_at_all_shapes() -> None:
+    cases = [{"name": name, "source": text, "ways": [["lower", "join"]]} for name, text in CASES.items()]
+    assert interpret(cases) == dict.fromkeys(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_there_is_one_in_each(name: str) -> None:
+    task, plan, text = version(CASES[name], ["lower", "join"])
+    assert joins_of(export_graph(task), plan)
+    assert re.search(r"launch_\w+\(.*\.(narrow|select)\(", forward(text), re.DOTALL)
+    assert plan_from_json(plan.to_json()) == plan
+
+
+def test_nothing_is_left_of_a_call_whose_operands_are_written() -> None:
+    """Whatever came before: the zeros and the call as one kernel, or the call alone as one."""
+    for way in (["lower cumsum", "join"], ["fuse", "lower", "join"], ["lower cumsum", "lower cat", "join"]):
+        _, _, text = version(EXCLUSIVE, way)
+        called = forward(text)
+        assert "cat.narrow(1, 0, 1).fill_(0)" in called and "zeros_like" not in called, way
+        assert "torch.cat" not in text and called.count("launch_") == 1, way
+        assert "cat = torch.empty((x.shape[0], x.shape[1]), " in called, way
+
+
+def test_settings_and_fusions_keep_it() -> None:
+    source = reference("torch.cat((torch.cumsum(x, 1), (y * 2).softmax(-1)), 1)", PAIR)
+    _, plan, text = version(source, ["lower", "join", "retile the cumsum", "fuse mul and softmax", "direct_launch"])
+    assert plan.direct_launch and len(plan.stages) == 3
+    assert "cumsum, cat.narrow(" not in text and forward(text).count("cat.narrow(") == 2
+    assert "_again(" not in text  # parts of one tensor lie between each other, so their launches are not remembered
+
+
+def test_what_something_else_reads_is_copied_or_stays_a_call() -> None:
+    twice = "((s := torch.cumsum(x, 1)) * 2, torch.cat((s, y.cumsum(1)), 1))"
+    _, _, text = version(reference(twice, PAIR), ["lower", "join"])
+    assert "cat.narrow(1, 0, cumsum.shape[1]).copy_(cumsum)" in forward(text)
+    for result in (
+        "((s := torch.cumsum(x, 1)), torch.cat((s, x), 1))",  # handed out
+        "torch.cat((torch.cumsum(x, 1),) * 2, 1)",  # at two places
+        "torch.cat((torch.cumsum(x, 1), y.double()), 1)",  # of another dtype
+        "torch.cat((torch.cumsum(x, 1).t(), y.t()), 0)",  # a view
+        "torch.cat((torch.relu(x), torch.sigmoid(y)), 1)",  # done by one kernel
+    ):
+        task, plan, _ = version(reference(result, PAIR), ["lower", "fuse", "join"])
+        assert not joins_of(export_graph(task), plan), result
+
+
+BLOCK_OF_LAYERS = reference(
+    "self.join(torch.cat((x, self.b(torch.cat((x, (a := self.a(x).softmax(1))), 1)).softmax(1)), 1))",
+    "torch.randn(n, 8, m, m)",
+    "self.a, self.b = nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(12, 4, 3, padding=1)\nself.join = nn.Conv2d(12, 8, 1)",
+    {"n": (8, 2, 3), "m": (32, 6, 5)},
+)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LabEvaluator]:
+    with LabSettings(workers=1).open() as opened:
+        yield opened
+
+
+def test_the_lab_takes_them_and_counts_a_copy_less(lab: LabEvaluator) -> None:
+    for source in (EXCLUSIVE.replace("n = 64", "n = 512").replace("m = 96", "m = 2048"), BLOCK_OF_LAYERS):
+        task, _, before = version(source, ["lower softmax", "lower cumsum"])
+        _, _, after = version(source, ["lower softmax", "lower cumsum", "join"])
+        outcomes = lab.evaluate([EvaluationRequest(task, text, 0, "verify") for text in (before, after)])
+        assert [outcome.status for outcome in outcomes] == ["ok", "ok"], outcomes
+        assert ".narrow(" in forward(after)
+        assert outcomes[1].metrics["bytes_moved"] < outcomes[0].metrics["bytes_moved"]
