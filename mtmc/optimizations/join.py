@@ -17,6 +17,7 @@ from mtmc.rewrite.joins import CAT, IN_PLACE, STACK, is_in_place, joins_of, numb
 from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.plan import Plan, Stage, in_order
 from mtmc.rewrite.source import print_plan
+from mtmc.rewrite.templates.product_tiles import BY_LAUNCHER
 
 PAGE = """\
 # join
@@ -88,8 +89,14 @@ def _joined(version: Version, stage: Stage, op: Op) -> Plan | None:
             return None
         rest = [name for name in rest if name not in ops]
         parts.append(kernel)
-    kept = [each for each in plan.stages if each != stage]
+    kept = [_by_pointers(graph, each, op) for each in plan.stages if each != stage]
     return replace(plan, stages=tuple(in_order(graph, [*kept, *parts])))
+
+
+def _by_pointers(graph: Graph, stage: Stage, op: Op) -> Stage:
+    """A stage that the call reads without descriptors for its results: they are of whole tensors."""
+    described = dict(stage.schedule).get("results") == BY_LAUNCHER and graph.reads[op.name] & graph.flow(stage.ops)[0]
+    return stage.scheduled({"results": "pointers"}) if described else stage
 
 
 def _leading_to(graph: Graph, rest: Sequence[str]) -> tuple[str, ...]:

@@ -174,6 +174,7 @@ class ForwardPrinter:
         if whole not in self.expressions:
             text = memory_text(self.graph, join, scope, like)
             self._line(f"{self.name(whole)} = {text}")
+            self.lying.channels_last |= {whole} if join.last else set()
         return part_text(self.graph, join, join.operands.index(value), scope, self.expressions[whole])
 
     def _add(self, stage: Stage, text: str) -> None:

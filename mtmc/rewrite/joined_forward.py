@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.joins import STACK, Join
 from mtmc.rewrite.sizes import NoExpression, Scope
+from mtmc.rewrite.templates.channels_last import FORMATS
 
 
 def memory_text(graph: Graph, join: Join, scope: Scope, like: str) -> str:
@@ -16,7 +17,8 @@ def memory_text(graph: Graph, join: Join, scope: Scope, like: str) -> str:
     if join.op.target != STACK:
         sizes[join.dim] = _place(graph, join, len(join.operands), scope)
     shape = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
-    return f"torch.empty({shape}, device={like}.device, dtype=torch.{result.dtype})"
+    lies = f", memory_format={FORMATS[len(sizes)]}" if join.last else ""
+    return f"torch.empty({shape}, device={like}.device, dtype=torch.{result.dtype}{lies})"
 
 
 def part_text(graph: Graph, join: Join, at: int, scope: Scope, result: str) -> str:

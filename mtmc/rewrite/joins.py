@@ -7,14 +7,15 @@ part of it, and what is left of it are numbers that are filled in, and copies of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.body import NotCovered, Part
 from mtmc.rewrite.graph import Graph, Op
 from mtmc.rewrite.packing import packed_stages
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.printing import print_stage
+from mtmc.rewrite.templates.channels_last import is_channels_last
 
 CAT, STACK = "aten.cat.default", "aten.stack.default"
 JOINED = "joined"
@@ -27,11 +28,13 @@ _FULL = {"full": 1, "full_like": 1, "new_full": 2}
 
 @dataclass(frozen=True)
 class Join:
-    """A call whose result kernels write. dim: along which it joins. written: the operands that they write."""
+    """A call whose result kernels write. dim: along which it joins. written: the operands that they write. last: whether the
+    result lies channels last."""
 
     op: Op
     dim: int
     written: tuple[str, ...]
+    last: bool = False
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -71,28 +74,20 @@ def is_in_place(stage: Stage) -> bool:
 def joins_of(graph: Graph, plan: Plan) -> Mapping[str, Join]:
     """The calls of which kernels write operands into the result, by their ops."""
     kept = packed_stages(graph, plan) if plan.packed else []
-    makers = {
-        value: stage
-        for stage in plan.stages
-        if not stage.is_torch and stage not in kept
-        for value in graph.flow(stage.ops)[0]
-    }
-    found = [
-        join
-        for stage in plan.stages
-        if is_in_place(stage) and stage not in kept and (join := join_of(graph, graph.by_name[stage.ops[0]], makers))
-    ]
-    joins = {join.op.name: join for join in found}
-    for stage in dict.fromkeys(makers.values()):
-        parts = parts_of(graph, joins, stage)
-        if parts and not _prints(graph, stage, parts):
-            lost = {value for value, _ in parts}
-            left = (Join(each.op, each.dim, tuple(x for x in each.written if x not in lost)) for each in joins.values())
-            joins = {each.op.name: each for each in left if each.written}
+    stages = [stage for stage in plan.stages if stage not in kept]
+    kernels = [stage for stage in stages if not stage.is_torch]
+    makers = {value: stage for stage in kernels for value in graph.flow(stage.ops)[0]}
+    calls = (graph.by_name[stage.ops[0]] for stage in stages if is_in_place(stage))
+    joins = {op.name: join for op in calls if (join := _join(graph, op, makers)) is not None}
+    for stage in kernels:
+        lost = _lost(graph, joins, stage)
+        if lost:
+            left = [replace(join, written=tuple(x for x in join.written if x not in lost)) for join in joins.values()]
+            joins = {join.op.name: join for join in left if join.written}
     return joins
 
 
-def join_of(graph: Graph, op: Op, makers: Mapping[str, Stage]) -> Join | None:
+def _join(graph: Graph, op: Op, makers: Mapping[str, Stage]) -> Join | None:
     """A call that joins tensors with those operands as written that nothing else reads; None where there is none.
 
     makers: the stages of kernels by what they make.
@@ -113,19 +108,29 @@ def join_of(graph: Graph, op: Op, makers: Mapping[str, Stage]) -> Join | None:
         and operands.count(value) == 1
         and value not in graph.results()
     )
-    return Join(op, int(dim) % len(result.shape), written) if written else None
+    stages = {makers[value] for value in written}
+    last = op.target == CAT and any(set(_last(graph, stage)) & set(written) for stage in stages)
+    return Join(op, int(dim) % len(result.shape), written, last) if written else None
 
 
-def parts_of(graph: Graph, joins: Mapping[str, Join], stage: Stage) -> tuple[tuple[str, int], ...]:
-    """What a kernel writes into parts of larger tensors, and the dimensions in which those are longer."""
+def _last(graph: Graph, stage: Stage) -> tuple[str, ...]:
+    """What of a kernel lies channels last."""
+    return print_stage(graph, stage, stage.title).last if is_channels_last(stage) else ()
+
+
+def parts_of(graph: Graph, joins: Mapping[str, Join], stage: Stage) -> tuple[Part, ...]:
+    """What a kernel writes into parts of larger tensors."""
     makes = graph.leaving(stage.ops) if joins and not stage.is_torch else []
     dims = {value: join.dim for join in joins.values() for value in join.written}
-    return tuple((value, dims[value]) for value in makes if value in dims)
+    return tuple(Part(value, dims[value], dims[value] - 1) for value in makes if value in dims)
 
 
-def _prints(graph: Graph, stage: Stage, parts: tuple[tuple[str, int], ...]) -> bool:
+def _lost(graph: Graph, joins: Mapping[str, Join], stage: Stage) -> set[str]:
+    """What a kernel cannot write into parts: all, or what lies otherwise than the rest of the larger tensor."""
+    parts = parts_of(graph, joins, stage)
+    last = {value for join in joins.values() if join.last for value in join.written}
     try:
-        print_stage(graph, stage, stage.title, parts)
+        found = print_stage(graph, stage, stage.title, parts)
     except NotCovered:
-        return False
-    return True
+        return {part.value for part in parts}
+    return {part.value for part in parts if (part.value in found.last) != (part.value in last)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,39 @@ CASES = {
         "torch.randn(n, m), torch.randint(0, 9, (n, m))",
     ),
     "twice": reference("torch.cat((torch.cat((x.cumsum(1), y.cumsum(1)), 1), x.cumsum(0)), 1)", PAIR),
+    "products": reference(
+        "torch.cat((self.f(x).relu(), self.g(y), z), -1)",
+        "torch.randn(n, k), torch.randn(n, m), torch.randn(n, 3)",
+        "self.f, self.g = nn.Linear(k, 24), nn.Linear(m, m)",
+    ),
+    "products_of_a_batch": reference(
+        "torch.cat((torch.bmm(x, y), z.softmax(-1)), 1), torch.cat((z.sum(-1), torch.bmm(x, y.exp()).amax(-1)), 1)",
+        "torch.randn(3, n, k), torch.randn(3, k, m), torch.randn(3, n, m)",
+    ),
+    "products_of_a_long_sum": reference(
+        "torch.stack((x @ y, x.amin(-1, keepdim=True).expand(-1, 5) * 2), 1)",
+        "torch.randn(n, m), torch.randn(m, 5)",
+    ).replace("m = 96", "m = 600000"),
+    "convolutions": reference(
+        "torch.cat((self.a(x).relu(), self.b(x), F.max_pool2d(x, 3, 1, 1)), 1)",
+        "torch.randn(3, 5, n // 2, m // 3)",
+        "self.a, self.b = nn.Conv2d(5, 4, 3, padding=1), nn.Conv2d(5, 7, 1)",
+    ),
+    "convolutions_channels_last": reference(
+        "self.c(torch.cat((self.a(x).relu(), x, self.b(x)), 1)), torch.cat((self.a(x), self.b(x)[:, :, 1:]), 2)",
+        "torch.randn(3, 8, n // 2, m // 3)",
+        "self.a, self.b = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)\nself.c = nn.Conv2d(24, 8, 3, padding=1)",
+    ),
+    "convolution_whose_channels_are_reduced": reference(
+        "torch.cat((self.a(x).amax(1, keepdim=True), x.softmax(1)), 1)",
+        "torch.randn(3, 8, n // 2, m // 3)",
+        "self.a = nn.Conv2d(8, 16, 3, padding=1)",
+    ),
+    "volumes": reference(
+        "torch.cat((self.a(x), F.avg_pool3d(x, 3, 1, 1)), 1)",
+        "torch.randn(2, 8, 5, 4, n // 2)",
+        "self.a = nn.Conv3d(8, 8, 3, padding=1)",
+    ),
     "long_rows_that_programs_share": reference(
         "torch.cat((x - x.mean(-1, keepdim=True), x.cumsum(-1)), 0), torch.cat((x.sum(-1), x.amax(-1)))",
     ).replace("m = 96", "m = 100000"),
@@ -59,13 +93,24 @@ def forward(text: str) -> str:
 
 
 def test_they_are_right_at_all_shapes() -> None:
-    cases = [{"name": name, "source": text, "ways": [["lower", "join"]]} for name, text in CASES.items()]
+    cases = [{"name": name, "source": text, "ways": [["lower", "join", "join"]]} for name, text in CASES.items()]
     assert interpret(cases) == dict.fromkeys(CASES)
+
+
+def test_fused_with_what_comes_before_and_where_there_is_nothing() -> None:
+    """A part has no elements, numbers are none, and convolutions and products have their activations in them."""
+    fused = ("products", "convolutions", "convolutions_channels_last", "volumes", "exclusive")
+    cases: list[dict[str, Any]] = [{"name": f, "source": CASES[f], "ways": [["fuse", "lower", "join"]]} for f in fused]
+    _, _, text = version(EXCLUSIVE, ["lower cumsum", "join"])
+    cases.append({"name": "one_column", "source": EXCLUSIVE.replace('"m": 7', '"m": 1'), "candidate": text})
+    numbers = reference("torch.cat((torch.where(x > 1.0, torch.nan, x).abs(), x[:, :3].neg()), 1)")
+    cases.append({"name": "none", "source": numbers, "ways": [["lower", "join"]], "same": True})
+    assert interpret(cases) == {case["name"]: None for case in cases}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_there_is_one_in_each(name: str) -> None:
-    task, plan, text = version(CASES[name], ["lower", "join"])
+    task, plan, text = version(CASES[name], ["lower", "join", "join"])
     assert joins_of(export_graph(task), plan)
     assert re.search(r"launch_\w+\(.*\.(narrow|select)\(", forward(text), re.DOTALL)
     assert plan_from_json(plan.to_json()) == plan

@@ -122,7 +122,7 @@ def allocation(
     """
     if not body.loads:
         raise NotCovered(f"{value} is computed from no tensor")
-    if value in dict(body.parts):
+    if body.part(value) is not None:
         return f"{INDENT}# {value} is a part of a tensor that is there already"
     tensor, place = graph.values[value], dict(graph.placed).get(value)
     if place is not None:
@@ -149,7 +149,7 @@ def printed(
     last: tuple[str, ...] = (),
 ) -> Printed:
     """A stage from its kernels and the lines of its launcher up to the last launch. last: what lies channels last."""
-    given = tuple(value for value, _ in body.parts)
+    given = tuple(part.value for part in body.parts)
     head = f"def launch_{name}({', '.join((*body.loads, *given, *spare))}):"
     end = f"{INDENT}return {', '.join(body.stores)}"
     launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines, end])
@@ -162,7 +162,7 @@ def _stride(writer: Writer, value: str, axis: int) -> str:
     devices differ in it: 0 then, or the same kernel would be compiled for one and not be found on the other."""
     tensor = writer.graph.values[value]
     settled = tensor.contiguous or value not in writer.graph.producer or 1 not in tensor.shape[axis]
-    settled = settled or value in dict(writer.body.parts)
+    settled = settled or writer.body.part(value) is not None
     return f"{value}.stride({axis})" + ("" if settled else f" * ({value}.shape[{axis}] > 1)")
 
 
