@@ -96,9 +96,10 @@ def _join(graph: Graph, op: Op, makers: Mapping[str, Stage]) -> Join | None:
         return None
     result, operands = graph.values[op.outputs[0]], op.refs()
     rank = len(result.shape) - (op.target == STACK)
-    if any(len(graph.values[value].shape) != rank for value in operands):  # torch joins no numbers at all to anything
-        return None
     dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)
+    ranks = {len(graph.values[value].shape) for value in operands}  # torch joins an empty row to anything
+    if ranks != {rank} or not isinstance(dim, int):
+        return None
     written = tuple(
         value
         for value in operands
@@ -110,7 +111,7 @@ def _join(graph: Graph, op: Op, makers: Mapping[str, Stage]) -> Join | None:
     )
     stages = {makers[value] for value in written}
     last = op.target == CAT and any(set(_last(graph, stage)) & set(written) for stage in stages)
-    return Join(op, int(dim) % len(result.shape), written, last) if written else None
+    return Join(op, dim % len(result.shape), written, last) if written else None
 
 
 def _last(graph: Graph, stage: Stage) -> tuple[str, ...]:

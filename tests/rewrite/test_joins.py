@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from mtmc.agents.coders.rewriter import Rewriter
+from mtmc.agents.facts.gains import Change, change_of
 from mtmc.evaluate.lab import LabEvaluator, LabSettings
-from mtmc.protocols import EvaluationRequest
+from mtmc.outcome import Outcome
+from mtmc.protocols import EvaluationRequest, Observation
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.joins import joins_of
 from mtmc.rewrite.plan import Plan, graph_of, plan_from_json
@@ -42,6 +45,10 @@ CASES = {
         "torch.randn(n, m), torch.randint(0, 9, (n, m))",
     ),
     "twice": reference("torch.cat((torch.cat((x.cumsum(1), y.cumsum(1)), 1), x.cumsum(0)), 1)", PAIR),
+    "in_tiles": reference(
+        "torch.cat((x.transpose(1, 2) * 2, y.cumsum(1)), 1), torch.cat((y + z.transpose(1, 2), y.sum(2, True) * y), 1)",
+        "torch.randn(3, n, m), torch.randn(3, k, n), torch.randn(3, n, k)",
+    ),
     "products": reference(
         "torch.cat((self.f(x).relu(), self.g(y), z), -1)",
         "torch.randn(n, k), torch.randn(n, m), torch.randn(n, 3)",
@@ -153,7 +160,7 @@ BLOCK_OF_LAYERS = reference(
     "self.join(torch.cat((x, self.b(torch.cat((x, (a := self.a(x).softmax(1))), 1)).softmax(1)), 1))",
     "torch.randn(n, 8, m, m)",
     "self.a, self.b = nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(12, 4, 3, padding=1)\nself.join = nn.Conv2d(12, 8, 1)",
-    {"n": (8, 2, 3), "m": (32, 6, 5)},
+    {"n": (4, 2, 3), "m": (12, 6, 5)},
 )
 
 
@@ -164,10 +171,20 @@ def lab() -> Iterator[LabEvaluator]:
 
 
 def test_the_lab_takes_them_and_counts_a_copy_less(lab: LabEvaluator) -> None:
-    for source in (EXCLUSIVE.replace("n = 64", "n = 512").replace("m = 96", "m = 2048"), BLOCK_OF_LAYERS):
-        task, _, before = version(source, ["lower softmax", "lower cumsum"])
-        _, _, after = version(source, ["lower softmax", "lower cumsum", "join"])
+    few, all_of_it = ["lower softmax", "lower cumsum"], ["lower", "fuse"]
+    exclusive = EXCLUSIVE.replace("n = 64", "n = 512").replace("m = 96", "m = 2048")
+    for source, way in ((exclusive, few), (BLOCK_OF_LAYERS, few), (BLOCK_OF_LAYERS, all_of_it)):
+        task, _, before = version(source, way)
+        _, _, after = version(source, [*way, "join"])
         outcomes = lab.evaluate([EvaluationRequest(task, text, 0, "verify") for text in (before, after)])
         assert [outcome.status for outcome in outcomes] == ["ok", "ok"], outcomes
         assert ".narrow(" in forward(after)
         assert outcomes[1].metrics["bytes_moved"] < outcomes[0].metrics["bytes_moved"]
+
+
+def test_what_it_leaves_out_is_what_the_call_reads_and_writes() -> None:
+    task, plan, text = version(EXCLUSIVE, ["lower cumsum"])
+    seen = Observation(task, text, plan.to_json(), Outcome("ok", 1.0), (), "H100")
+    [action] = [action for action in Rewriter().actions(seen, []) if action.kind == "join"]
+    assert action.sentence.startswith("have cumsum written where cat joins them, line")
+    assert change_of(seen, action) == Change(1, 2 * 64 * 96 * 4)
