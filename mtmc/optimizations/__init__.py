@@ -10,6 +10,7 @@ from mtmc.optimizations.cuda_graph import CudaGraph
 from mtmc.optimizations.descriptors import Descriptors
 from mtmc.optimizations.direct_launch import DirectLaunch
 from mtmc.optimizations.fuse import Fuse
+from mtmc.optimizations.join import Join
 from mtmc.optimizations.kind import UNKNOWN_WEIGHT, Optimization
 from mtmc.optimizations.layout import Layout
 from mtmc.optimizations.lower import Lower
@@ -35,6 +36,7 @@ KINDS: dict[str, Optimization] = {
     optimization.kind: optimization
     for optimization in (
         Fuse(),
+        Join(),
         Lower(),
         Precision(),
         Tile(),

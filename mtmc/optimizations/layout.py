@@ -18,7 +18,7 @@ from mtmc.protocols import Observation
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.graph import Ref, is_one
 from mtmc.rewrite.plan import Plan, Stage
-from mtmc.rewrite.source import print_stage
+from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.templates import TEMPLATES
 from mtmc.rewrite.templates.channels_last import FORMATS, full_shapes, is_channels_last, to_channels_last
 from mtmc.rewrite.templates.positions import Windowed, analyse

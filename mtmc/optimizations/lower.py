@@ -14,6 +14,7 @@ from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
 from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
+from mtmc.rewrite.joins import is_in_place
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.source.sites import Sites
 
@@ -81,6 +82,7 @@ class Lower(Optimization):
         many channels."""
         calls = [stage for stage in version.plan.stages if stage.is_torch and not version.is_free(stage)]
         convolutions: list[tuple[Stage, ...]] = []
+        calls = [stage for stage in calls if not is_in_place(stage)]  # kernels have done most of it
         for stage, others in version.isomorphic(calls):
             kernel = version.as_kernel(stage.ops, {})
             if kernel is None:

@@ -18,8 +18,9 @@ from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.isomorphism import structural_hash
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.plan import Plan, Setting, Stage, graph_of, root_plan
+from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.sizes import NoExpression
-from mtmc.rewrite.source import print_plan, print_stage, root_regions
+from mtmc.rewrite.source import print_plan, root_regions
 from mtmc.rewrite.templates import template_of
 from mtmc.rewrite.templates.conv_rounding import ROUNDED
 from mtmc.task import Task

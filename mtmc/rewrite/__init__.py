@@ -23,6 +23,8 @@ templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, 
 lying.py     where values lie in memory, and what sees to it that they lie as kernels expect
 copies.py    copies of values that convolutions are given: channels last, rounded to TF32, or both
 source.py    Plan -> the text of a kernel version (forward.py: of its forward)
+printing.py  a kernel stage of a plan as text
+joins.py     what kernels write where it is joined (joined_forward.py: how forward says so)
 write_back.py how a version leaves behind what the reference changes
 cuda_graph.py the text of a forward that is replayed as one CUDA graph
 packing.py   what a forward computes from weights alone, kept from one call to the next

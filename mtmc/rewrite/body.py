@@ -129,12 +129,30 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A result that is a part of a larger tensor, in memory that the launcher is given (see `joins`).
+
+    dim: from there on its elements lie one behind the other, in the order in which the kernel goes over them. axis: whose
+    stride leads from each index of what is before to the next.
+    """
+
+    value: str
+    dim: int
+    axis: int
+
+
+@dataclass(frozen=True)
 class Body:
-    """All nodes of a kernel, the values it loads and the values it stores, each in order."""
+    """All nodes of a kernel, the values it loads and the values it stores, each in order. parts: of the stores."""
 
     nodes: tuple[Node, ...]
     loads: tuple[str, ...]
     stores: tuple[str, ...]
+    parts: tuple[Part, ...] = ()
+
+    def part(self, value: str) -> Part | None:
+        """What a result is a part of, None where it is a tensor of its own."""
+        return next((part for part in self.parts if part.value == value), None)
 
     def node(self, name: str) -> Node | None:
         """The node of this name, or None if it is a value from outside."""

@@ -14,6 +14,8 @@ from mtmc.rewrite.cuda_graph import GraphedForward
 from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, folded
 from mtmc.rewrite.graph import Current, Graph, Op, Ref
+from mtmc.rewrite.joined_forward import left_lines, memory_text, part_text
+from mtmc.rewrite.joins import Join
 from mtmc.rewrite.lying import Lying
 from mtmc.rewrite.packing import PackedForward
 from mtmc.rewrite.plan import Stage
@@ -29,7 +31,7 @@ from mtmc.task import Task
 class ForwardPrinter:
     """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed. left: how what the reference
     changes is left behind. packing: whether the first stages are those of the method that packs, until `end_packing`.
-    turned_once: see `lying.turned_once`."""
+    turned_once: see `lying.turned_once`. joins: calls of which kernels write operands, see `joins`."""
 
     def __init__(
         self,
@@ -39,8 +41,10 @@ class ForwardPrinter:
         left: WriteBack | None = None,
         packing: bool = False,
         turned_once: Collection[str] = (),
+        joins: Mapping[str, Join] | None = None,
     ) -> None:
         self.task, self.graph, self._left = task, graph, left or WriteBack()
+        self.joins = joins or {}
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
@@ -93,9 +97,13 @@ class ForwardPrinter:
         """Have torch do the op of a stage. Raises: CoderError for a number that cannot be expressed."""
         op = self.graph.by_name[stage.ops[0]]
         expressions = self._channels_last(op) if is_channels_last(stage) else self.expressions
-        self.lying.called(op)
         changed = self._left.in_place.get(op.name, ())
         try:
+            if op.name in self.joins:
+                for line in left_lines(self.graph, self.joins[op.name], self.scope(op.refs()), expressions):
+                    self._add(stage, line)
+                return
+            self.lying.called(op)
             text = call_text(op, expressions, self.scope(tuple(op.refs())), self.graph, changed)
         except NoExpression as error:
             raise CoderError(
@@ -145,11 +153,22 @@ class ForwardPrinter:
         arguments = [self._given(value, printed) for value in printed.tensors]
         self.lying.launched(printed)
         try:
+            arguments += [self._part(value, arguments[0]) for value in printed.given]
             arguments += [scope.number(number) for _, number in printed.numbers]
         except NoExpression as error:
             raise CoderError(f"stage {stage.name} needs a number that cannot be expressed: {error}") from error
         target = ", ".join(self.name(value) for value in printed.results)
         self._add(stage, f"{target} = {printed.launcher}({', '.join(arguments)})")
+
+    def _part(self, value: str, like: str) -> str:
+        """The part of a larger tensor that a kernel writes, made with all of it. like: a tensor on the same device."""
+        join = next(each for each in self.joins.values() if value in each.written)
+        scope, whole = self.scope(), join.op.outputs[0]
+        if whole not in self.expressions:
+            text = memory_text(self.graph, join, scope, like)
+            self._line(f"{self.name(whole)} = {text}")
+            self.lying.channels_last |= {whole} if join.last else set()
+        return part_text(self.graph, join, join.operands.index(value), scope, self.expressions[whole])
 
     def _add(self, stage: Stage, text: str) -> None:
         self.lines += [(stage, part) for part in folded(INDENT * 2 + text)]

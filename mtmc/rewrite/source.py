@@ -16,18 +16,18 @@ from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.direct_launch import CLASS as DIRECT
 from mtmc.rewrite.direct_launch import HELPER, STRETCHES, is_noted, launched_directly
-from mtmc.rewrite.expansion import build
 from mtmc.rewrite.folding import LONGEST, folded
 from mtmc.rewrite.forward import ForwardPrinter
 from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.joins import Join, joins_of, parts_of
 from mtmc.rewrite.lying import turned_once
 from mtmc.rewrite.neutral import printed_once
-from mtmc.rewrite.operators.table import FREE, table
+from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.packing import kept_filters, packed_stages
 from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.reference_text import dropped_lines, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.stretches import Lines, in_stretches
-from mtmc.rewrite.templates import TEMPLATES
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.write_back import write_back
@@ -62,12 +62,6 @@ def root_regions(task: Task, graph: Graph, plan: Plan) -> dict[Stage, Region]:
     return regions
 
 
-@lru_cache(maxsize=4096)
-def print_stage(graph: Graph, stage: Stage, name: str) -> Printed:
-    """A kernel stage as text; kept, since neighbouring versions share most of their stages. Raises: NotCovered."""
-    return TEMPLATES[stage.template].emit(graph, build(graph, stage.ops, table), stage, name)
-
-
 @lru_cache(maxsize=256)
 def _placing(graph: Graph, placed: tuple[tuple[str, str], ...]) -> Graph:
     """The graph for a stage that writes some values where tensors lie; one for each, since graphs are what they are."""
@@ -81,20 +75,22 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     Raises: CoderError naming the stage that cannot be written.
     """
     first = packed_stages(graph, plan) if plan.packed else []
-    left = write_back(graph, plan)
+    left, joins = write_back(graph, plan), joins_of(graph, plan)
     printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
         if not stage.is_torch:
             try:
-                printed[stage] = print_stage(_placing(graph, left.placed.get(stage, ())), stage, stage.title)
+                placing = _placing(graph, left.placed.get(stage, ()))
+                printed[stage] = print_stage(placing, stage, stage.title, parts_of(graph, joins, stage))
             except NotCovered as error:
                 raise CoderError(
                     f"stage {stage.title} cannot be written as a {stage.template} kernel: {error}"
                 ) from error
     filters = kept_filters(graph, plan, first) if plan.packed else {}
     packing = bool(first or filters)
-    printer = ForwardPrinter(task, graph, plan.cuda_graph, left, packing, turned_once(graph, plan, printed))
-    needed = _needed(graph, plan, printed)
+    turned = turned_once(graph, plan, printed)
+    printer = ForwardPrinter(task, graph, plan.cuda_graph, left, packing, turned, joins)
+    needed = _needed(graph, plan, printed, joins)
     like = printed_once(graph, printed)
     for stage in [*first, *(stage for stage in plan.stages if stage not in first)]:
         if stage not in first:
@@ -126,23 +122,25 @@ def _in_stretches(
     def noted(stage: Stage) -> bool:
         if stage.is_torch:
             return graph.by_name[stage.ops[0]].target in FREE and not is_channels_last(stage)
-        return f"= {DIRECT}(" in texts[like[stage]] and is_noted(texts[like[stage]])
+        given = bool(parts_of(graph, printer.joins, stage))  # parts of one tensor lie between each other
+        return not given and f"= {DIRECT}(" in texts[like[stage]] and is_noted(texts[like[stage]])
 
     printer.lines, stretches = in_stretches(printer.lines, noted)
     return stretches
 
 
-def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
+def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed], joins: Mapping[str, Join]) -> set[str]:
     """The ops whose results are read. Kernels make constants, and what else is made of numbers, themselves, and read a
     matrix in place of its transpose, so nothing may be left to read the tensor."""
     read, needed = {*graph.results(), *(each.value for each in graph.mutations)}, set[str]()
+    filled = {graph.producer[value] for join in joins.values() for value in join.filled(graph)}
     for stage in reversed(plan.stages):
         op = graph.by_name[stage.ops[0]]
         if stage in printed:
             read |= set(printed[stage].tensors)
-        elif read & set(op.outputs) or (op.name not in graph.of_numbers and op.target not in FREE):
+        elif read & set(op.outputs) or not (op.name in graph.of_numbers or op.target in FREE or op.name in filled):
             needed.add(op.name)
-            read |= set(op.refs())
+            read |= set(op.refs() if op.name not in joins else joins[op.name].copied(graph))
     return needed
 
 

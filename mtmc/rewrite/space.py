@@ -77,7 +77,7 @@ def access(
     if tensor.contiguous:
         offset = ""
         for index, first, last in runs:
-            offset = f"{_sum(offset)} * {size_name(product(shape[first : last + 1]))} + {index}" if offset else index
+            offset = f"{term(offset)} * {size_name(product(shape[first : last + 1]))} + {index}" if offset else index
     else:
         offset = " + ".join(f"{index} * {stride_name(first - lead)}" for index, first, _ in runs)
     return Access(offset, " & ".join(_factor(mask) for mask in dict.fromkeys(masks) if mask))
@@ -87,10 +87,10 @@ def flat(groups: tuple[Group, ...], size_name: SizeName) -> Group:
     """All groups as one, with one running index in row-major order."""
     index = groups[0].index
     for group in groups[1:]:
-        index = f"{_sum(index)} * {size_name(group.size)} + {group.index}"
+        index = f"{term(index)} * {size_name(group.size)} + {group.index}"
     mask = " & ".join(dict.fromkeys(_factor(group.mask) for group in groups if group.mask))
     sizes = tuple(group.size for group in groups if group.size)
-    return Group(_sum(index), product(sizes), mask)
+    return Group(term(index), product(sizes), mask)
 
 
 def _runs(axes: list[int], merge: bool) -> list[tuple[int, int]]:
@@ -108,7 +108,7 @@ def _digit(index: str, shape: Shape, span: tuple[int, int], run: tuple[int, int]
     """The part of a group's running index that belongs to a run of its dimensions."""
     below = product(shape[run[1] + 1 : span[1]])
     if below and not is_one(below):
-        index = f"({_sum(index)} // {size_name(below)})"
+        index = f"({term(index)} // {size_name(below)})"
     above = product(shape[span[0] : run[0]])
     if above and not is_one(above):
         index = f"({index} % {size_name(product(shape[run[0] : run[1] + 1]))})"
@@ -122,14 +122,14 @@ def bare(expression: str) -> str:
     return expression
 
 
-def _sum(expression: str) -> str:
+def term(expression: str) -> str:
     """In parentheses where it is more than one term or factor."""
     simple = expression.isidentifier() or (expression.startswith("(") and _closes_at_end(expression))
     return expression if simple else f"({expression})"
 
 
 def _factor(mask: str) -> str:
-    return mask if mask.isidentifier() else _sum(mask)
+    return mask if mask.isidentifier() else term(mask)
 
 
 def _closes_at_end(expression: str) -> bool:

@@ -79,6 +79,7 @@ CLAIMS = {
     # The flops of 1024 x 8192 x 8192 at 67 TFLOP/s against the bytes of weights and rows at 0.87 of 3.35 TB/s.
     "algebra": Claim(ratio=(4 * (8192 + 1024) * 8192 / 2.9e12) / (2 * 1024 * 8192**2 / 67e12)),
     "pack": Claim(ratio=2 / (1 + 2 + 2 + 2 + 2)),  # bytes of each weight: converted, scaled and read by the product
+    "join": Claim(ratio=2 / (2 + 2)),  # the scan reads and writes, and the call did so once more
     "direct_launch": Claim(share=0.0),  # it is the host that gains; the device does the same
     # Of sixteen launches half is saved; the graph's own and two copies are added.
     "cuda_graph": Claim(ratio=1 - (16 - 16 / 2 - 3) * 0.0035 / 0.108),

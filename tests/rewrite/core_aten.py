@@ -22,7 +22,7 @@ from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import FOURIER, Graph, Op, Ref
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Plan, Stage, merged_ops, root_plan
-from mtmc.rewrite.source import print_stage
+from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.templates import template_of
 from mtmc.task import Task, task_from_source
 from tests.interpreter import interpreted

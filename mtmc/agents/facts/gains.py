@@ -135,11 +135,14 @@ def _between_plans(graph: Graph, before: Plan, graph_after: Graph, after: Plan) 
 
 
 def _at_each_call(graph: Graph, plan: Plan) -> list[Stage]:
-    """The stages of a plan but those whose results are kept from one call to the next."""
+    """The stages of a plan but those whose results are kept from one call to the next, and calls whose operands kernels all
+    write where they are joined."""
+    from mtmc.rewrite.joins import joins_of
     from mtmc.rewrite.packing import packed_stages
 
     kept = packed_stages(graph, plan) if plan.packed else []
-    return [stage for stage in plan.stages if stage not in kept]
+    nothing = [(name,) for name, join in joins_of(graph, plan).items() if not join.copied(graph)]
+    return [stage for stage in plan.stages if stage not in kept and not (stage.is_torch and stage.ops in nothing)]
 
 
 def launches(graph: Graph, stage: Stage) -> bool:

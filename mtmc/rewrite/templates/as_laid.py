@@ -37,7 +37,7 @@ def as_laid(graph: Graph, body: Body) -> Laid:
     It stays as it is where all lie in the order of their dimensions, or not all in the same other one: what they have in
     common would be worked out at two places.
     """
-    placed = dict(graph.placed)
+    placed = {*dict(graph.placed), *(part.value for part in body.parts)}
     orders = {memory_order(graph.values[value]) for value in body.stores}
     shapes = {graph.values[value].shape for value in body.stores}
     order = next(iter(orders))

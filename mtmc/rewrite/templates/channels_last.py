@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from mtmc.rewrite.body import Body, Index, Node, NotCovered, Operand, Trailing, shape_of
+from mtmc.rewrite.body import Body, Index, Node, NotCovered, Operand, Part, Trailing, shape_of
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Shape, Tensor, Varying, is_one, product, same
+from mtmc.rewrite.graph import Graph, Shape, Tensor, Varying, is_one, last_channels, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.templates.launcher import allocation, contiguous_lines
@@ -87,7 +87,15 @@ def to_channels_last(graph: Graph, body: Body) -> tuple[Graph, Body]:
     nodes = tuple(permuting.node(node) for node in body.nodes)
     for value in body.stores:
         permuting.store(value)
-    return replace(graph, values={**graph.values, **permuting.values}), replace(body, nodes=nodes)
+    parts = tuple(_last_part(part, rank) if part.value in permuting.values else part for part in body.parts)
+    return replace(graph, values={**graph.values, **permuting.values}), replace(body, nodes=nodes, parts=parts)
+
+
+def _last_part(part: Part, rank: int) -> Part:
+    """A part of a larger tensor that lies channels last."""
+    order = last_channels(rank)
+    dim = order.index(part.dim)
+    return Part(part.value, dim, order[dim - 1])
 
 
 def handed_over(
@@ -98,7 +106,7 @@ def handed_over(
     lines = permuting_lines(graph, body, writer) if last else []
     lines += contiguous_lines(writer)
     for value in body.stores:
-        if value not in last:
+        if value not in last or body.part(value) is not None:
             lines.append(allocation(graph, body, value, scope, spare))
             continue
         dtype, shape = graph.values[value].dtype, graph.values[value].shape

@@ -66,9 +66,9 @@ def write_results(kernel: Convolved) -> None:
             writer.line(f"offs = (batch * {kernel.n_channels} + {channel}) * {pixels} + pixel")
     for value in kernel.body.stores:
         if _has_channels(kernel, value):
-            writer.store(value, variables[value], "offs", mask)
+            writer.store_at(value, variables[value], groups, mask, "offs")
         else:
-            writer.store(value, variables[value], f"batch * {pixels} + pixel", places.mask)
+            writer.store_at(value, variables[value], (groups[0], places), places.mask, f"batch * {pixels} + pixel")
 
 
 def _has_channels(kernel: Convolved, value: str) -> bool:

@@ -33,7 +33,7 @@ from mtmc.rewrite.templates.launcher import (
     scope_with_results,
     size_expression,
 )
-from mtmc.rewrite.templates.positions import CONVOLUTIONS, allocations, analyse, constant, size_lines
+from mtmc.rewrite.templates.positions import CONVOLUTIONS, allocations, analyse, constant, own_memory, size_lines
 from mtmc.rewrite.templates.writer import kernel_text
 
 FEW_CHANNELS = 16
@@ -113,7 +113,7 @@ class _Assembler:
         lines += contiguous_lines(kernel.writer) + size_lines(self.found, self.scope, self.spare)
         memory = FORMATS[len(self.found.shape)] if last else ""
         lead = (f"{self.found.source}.shape[0]", channels)
-        lines += allocations(self.graph, self.found, body.stores, lead, memory)
+        lines += allocations(self.graph, self.found, own_memory(body), lead, memory)
         order = self._filters()
         instead = ((kernel.weight, "filters"),) if order else ()
         if order:

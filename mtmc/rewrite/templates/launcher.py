@@ -26,7 +26,7 @@ class Printed:
     results: the values it returns, in order. last: those of tensors and results that lie channels last. as_laid: results
     that lie in memory as the reference's do, in another order than that of their dimensions. filters: weights of which the
     launcher makes a copy with their channels last, unless they lie so. rounded: tensors that it is to be given rounded to
-    TF32.
+    TF32. given: results whose memory it takes behind the tensors.
     """
 
     text: str
@@ -38,6 +38,7 @@ class Printed:
     as_laid: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
     rounded: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
 
 OPTIONS = ("maxnreg",)
@@ -122,6 +123,8 @@ def allocation(
     """
     if not body.loads:
         raise NotCovered(f"{value} is computed from no tensor")
+    if body.part(value) is not None:
+        return f"{INDENT}# {value} is a part of a tensor that is there already"
     tensor, place = graph.values[value], dict(graph.placed).get(value)
     if place is not None:
         return f"{INDENT}{value} = {place}  # which is changed where it lies"
@@ -147,11 +150,12 @@ def printed(
     last: tuple[str, ...] = (),
 ) -> Printed:
     """A stage from its kernels and the lines of its launcher up to the last launch. last: what lies channels last."""
-    head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
+    given = tuple(part.value for part in body.parts)
+    head = f"def launch_{name}({', '.join((*body.loads, *given, *spare))}):"
     end = f"{INDENT}return {', '.join(body.stores)}"
     launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines, end])
     text = "\n\n\n".join([*kernels, launcher])
-    return Printed(text, f"launch_{name}", body.loads, tuple(spare.items()), body.stores, last)
+    return Printed(text, f"launch_{name}", body.loads, tuple(spare.items()), body.stores, last, given=given)
 
 
 def _stride(writer: Writer, value: str, axis: int) -> str:
@@ -159,6 +163,7 @@ def _stride(writer: Writer, value: str, axis: int) -> str:
     devices differ in it: 0 then, or the same kernel would be compiled for one and not be found on the other."""
     tensor = writer.graph.values[value]
     settled = tensor.contiguous or value not in writer.graph.producer or 1 not in tensor.shape[axis]
+    settled = settled or writer.body.part(value) is not None
     return f"{value}.stride({axis})" + ("" if settled else f" * ({value}.shape[{axis}] > 1)")
 
 

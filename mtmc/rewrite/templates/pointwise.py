@@ -15,7 +15,7 @@ from mtmc.rewrite.body import Body, Index, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, Shape, Size, Varying, is_one, power_of_two_above, product, same
 from mtmc.rewrite.index_maps import At, broadcast_at
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.space import Group, bare, flat
+from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.as_laid import Laid, as_laid
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
 from mtmc.rewrite.templates.elements import Elements, Variables, home
@@ -115,7 +115,7 @@ def _write_values(writer: Writer, space: Size, stores: tuple[str, ...], groups: 
     variables: Variables = {}
     write_maps(writer, at_home(writer.body, space, stores), groups, variables)
     for value in stores:
-        writer.store(value, variables[value], bare(flat(groups, writer.size).index), "mask")
+        writer.store_at(value, variables[value], groups, "mask")
 
 
 def _write_parts(writer: Writer, parts: list[Part]) -> None:

@@ -152,6 +152,11 @@ def size_lines(found: Windowed, scope: Scope, spare: dict[str, Varying]) -> list
     return [f"{INDENT}out_{axis} = {formula.text(at)}" for at, axis in enumerate(found.axes)]
 
 
+def own_memory(body: Body) -> tuple[str, ...]:
+    """The results that are no parts of larger tensors."""
+    return tuple(value for value in body.stores if body.part(value) is None)
+
+
 def allocations(
     graph: Graph, found: Windowed, stores: Sequence[str], lead: Sequence[str], memory: str = ""
 ) -> list[str]:

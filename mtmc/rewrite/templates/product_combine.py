@@ -75,7 +75,8 @@ def combine_n(kernel: ProductKernel) -> Writer:
     writer.line("shares = tl.arange(0, SPLIT)[None, :]")
     variables: Variables = {}
     put_together(writer, kernel.rows_work, variables)
-    kernel.after(kernel.rows_work.maps, (Group("rows", every_row, "row_mask"),), variables, writer)
+    groups = (Group("rows", every_row, "row_mask"),)
+    kernel.after(kernel.rows_work.maps, groups, variables, writer)
     for value in kernel.body.stores:
-        writer.store(value, variables[value], "rows", "row_mask")
+        writer.store_at(value, variables[value], groups, "row_mask")
     return writer

@@ -264,7 +264,7 @@ class ProductKernel:
     def store_wide(self, writer: Writer, variables: Variables) -> None:
         """Store the results that have the product's shape."""
         for value in self.body.stores:
-            writer.store(value, variables[value], self.offset(), "row_mask & col_mask")
+            writer.store_at(value, variables[value], self.groups(), "row_mask & col_mask", self.offset())
 
     def total(self) -> str:
         """Number of elements of the product."""

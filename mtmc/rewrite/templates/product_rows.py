@@ -147,7 +147,7 @@ def write_rows(kernel: RowKernel) -> None:
     groups = tuple(group for group in kernel.groups() if group.index != "cols")
     kernel.after(work.maps, groups, kernel.variables, writer)
     for value in kernel.body.stores:
-        writer.store(value, kernel.variables[value], offset, "row_mask")
+        writer.store_at(value, kernel.variables[value], groups, "row_mask", offset)
 
 
 def _keep_up(kernel: RowKernel, node: Node) -> None:

@@ -84,6 +84,8 @@ class Tiles:
             raise NotCovered("results through descriptors where a tile would reach into the next product's")
         if self.stored:
             for value in body.stores:
+                if body.part(value) is not None:
+                    raise NotCovered(f"a descriptor of {value}, which is a part of a larger tensor")
                 if graph.values[value].dtype not in STORED:
                     raise NotCovered(f"a descriptor of {value}, which is not floating")
 
@@ -216,7 +218,7 @@ def _store(kernel: TiledProduct, variables: Variables, before: str) -> None:
         writer.line("else:")
     writer.level += int(kernel.way.stored)
     for value in values:
-        writer.store(value, variables[value], kernel.offset(), "row_mask & col_mask")
+        writer.store_at(value, variables[value], kernel.groups(), "row_mask & col_mask", kernel.offset())
     writer.level -= int(kernel.way.stored)
 
 

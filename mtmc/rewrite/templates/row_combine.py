@@ -25,7 +25,7 @@ def combine_split(kernel: RowKernel) -> Writer:
     groups: tuple[Group, ...] = (Group("rows", layout.rows, "row_mask"),)
     write_maps(writer, _row_maps(kernel), groups, variables)
     for value in kernel.body.stores:
-        writer.store(value, variables[value], "rows", "row_mask")
+        writer.store_at(value, variables[value], groups, "row_mask")
     return writer
 
 
@@ -40,7 +40,7 @@ def apply_split(kernel: RowKernel) -> Writer:
         writer.line("if tl.program_id(1) == 0:  # the programs of a row all know it")
         writer.level += 1
         for value in of_row:
-            writer.store(value, variables[value], "rows", "row_mask")
+            writer.store_at(value, variables[value], (Group("rows", kernel.layout.rows, "row_mask"),), "row_mask")
         writer.level -= 1
     names = kernel.slice(kernel.full_stores, variables)
     kernel.before_walk(writer, names, groups, variables)

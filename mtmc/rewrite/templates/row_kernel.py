@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, is_one
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.space import Group, bare, flat
+from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import row_online, row_shared, row_space
 from mtmc.rewrite.templates.pointwise import ELSEWHERE, Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, finish, pick, picked, start, whole
@@ -271,7 +271,7 @@ class RowKernel:
     # -- results -------------------------------------------------------------------------------------------------
     def store_full(self, writer: Writer, value: str, groups: tuple[Group, ...], variables: Variables) -> None:
         """Store a result with an element for each row and column; a view of another value stands in that one's variable."""
-        writer.store(value, variables[value], bare(flat(groups, writer.size).index), "mask")
+        writer.store_at(value, variables[value], groups, "mask")
 
     def _store_row_values(self, writer: Writer) -> None:
         of_row = [value for value in self.body.stores if self.layout.place[value] == "row"]
@@ -279,7 +279,7 @@ class RowKernel:
             writer.line("if share == 0:  # the programs of a row all know it")
         writer.level += self.shared
         for value in of_row:
-            writer.store(value, self.variables[value], "rows", "row_mask")
+            writer.store_at(value, self.variables[value], (Group("rows", self.layout.rows, "row_mask"),), "row_mask")
         writer.level -= self.shared
 
     def partial_dtype(self, part: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from mtmc.rewrite.body import Body, Node, NotCovered, leading_to
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
-from mtmc.rewrite.space import Group, bare, flat
+from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, finish, start
 from mtmc.rewrite.templates.scan_body import (
@@ -166,9 +166,7 @@ class Kernel:
             elif same(product(node.shape), product(self.shape)):  # others are worked out where they are needed
                 self._map(node, variables)
         for value in (each for each in self.stores if each not in self.of_rows):
-            writer.store(
-                value, variables[value], bare(flat(self._groups(self.flipped[value]), writer.size).index), "mask"
-            )
+            writer.store_at(value, variables[value], self._groups(self.flipped[value]), "mask")
         writer.level = 1
         self._end_rows(variables, Pass(first, last))
         for scan in self.found:
@@ -187,7 +185,7 @@ class Kernel:
         )
         write_maps(writer, [name for name in self.of_rows if name not in variables], groups, variables)
         for value in (each for each in self.stores if each in self.of_rows):
-            writer.store(value, variables[value], "rows", "row_mask")
+            writer.store_at(value, variables[value], (Group("rows", self.rows, "row_mask"),), "row_mask")
 
     def _start(self, scan: Node) -> None:
         """What the columns before this program's come to."""

@@ -41,6 +41,7 @@ from mtmc.rewrite.templates.positions import (
     digits,
     factor,
     inside_sizes,
+    own_memory,
     shifted,
     size_lines,
     text_of,
@@ -125,7 +126,7 @@ class _Kernel:
         variables: Variables = {name: name}
         write_maps(writer, [node.name for node in found.after], space, variables)
         for value in self.body.stores:
-            writer.store(value, variables[value], "offs", "mask")
+            writer.store_at(value, variables[value], space, "mask", "offs")
 
     def _space(self) -> tuple[Group, ...]:
         """Which elements of the result a program has."""
@@ -275,7 +276,7 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel
     lead = [f"{found.source}.shape[{axis}]" for axis in range(len(found.shape) - len(found.axes))]
     if found.node.operation == "weighted sum":
         lead[1] = f"{found.node.reads()[1]}.shape[0]"
-    lines += allocations(graph, found, body.stores, lead, FORMATS[len(found.shape)] if last else "")
+    lines += allocations(graph, found, own_memory(body), lead, FORMATS[len(found.shape)] if last else "")
     taps = [_taps(found, axis, scope, spare) for axis in range(len(found.axes))]
     fixed = [(name, text) for name, text in zip(kernel.extents, taps, strict=True) if name.isupper()]
     lines += [f"{INDENT}{name} = {text}" for name, text in zip(kernel.extents, taps, strict=True) if name.islower()]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing
+from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Part, Trailing
 from mtmc.rewrite.folding import INDENT, docstring, wrapped
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one, product
 from mtmc.rewrite.open_sizes import is_open
-from mtmc.rewrite.space import Access, Group, access, bare
+from mtmc.rewrite.space import Access, Group, access, bare, flat, term
 from mtmc.rewrite.templates.divisors import FULL, Divisors, divisors_of
 
 _COLUMN, _SEGMENT = re.compile(r"\bcols\b"), re.compile(r"\bcols\)? // (\w+)")
@@ -204,8 +204,35 @@ class Writer:
         found = _ROWS.search(offset) if self.rows_of_one and len(_ROW.findall(offset)) == 1 else None
         return found.group(1) if found else ""
 
+    def store_at(self, value: str, variable: str, groups: tuple[Group, ...], mask: str, offset: str = "") -> None:
+        """Write the store of a result's elements at hand. offset: where they lie in a tensor of their own, if that stands
+        anywhere."""
+        part = self.body.part(value)
+        if part is not None and part.dim:
+            offset = self._in_part(part, groups)
+        offset = offset or bare(flat(groups, self.size).index)
+        self._store(value, variable, offset, mask)
+
+    def _in_part(self, part: Part, groups: tuple[Group, ...]) -> str:
+        """Where the elements at hand lie in a part of a larger tensor: in order from one dimension on, while what is before
+        that steps over the other parts."""
+        shape = self.graph.values[part.value].shape
+
+        def place(first: int, end: int) -> str:
+            numbers = Tensor(shape[first:end], "int32", True)
+            return access(numbers, len(shape) - end, shape, groups, self.size, lambda axis: "").offset
+
+        outer, inner = place(0, part.dim), place(part.dim, len(shape))
+        steps = f"{term(outer)}.to(tl.int64) * {self.stride(part.value, part.axis)}" if outer else ""
+        return " + ".join(each for each in (steps, inner) if each)
+
     def store(self, value: str, variable: str, offset: str, mask: str) -> None:
-        """Write the store of a result."""
+        """Write the store of a result. Raises: NotCovered for a part of a larger tensor."""
+        if (part := self.body.part(value)) and part.dim:
+            raise NotCovered(f"{value} as a part of a larger tensor")
+        self._store(value, variable, offset, mask)
+
+    def _store(self, value: str, variable: str, offset: str, mask: str) -> None:
         target = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
         guard = f", mask={mask}" if mask else ""
         self.line(f"tl.store({target}, {variable}{guard})")
