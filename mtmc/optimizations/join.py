@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mtmc.action import Action, Region, make_action
 from mtmc.errors import CoderError
@@ -52,7 +53,10 @@ class Join(Optimization):
     changes = ("kernels", "bytes_moved")
 
     def legal(self, version: Version) -> Iterator[Move]:
-        """One move for each call that joins results of kernels, alone or in a kernel with what is nothing or elementwise."""
+        """One move for each call that joins results of kernels, alone or in a kernel with what is nothing or elementwise,
+        and one for all of them."""
+        calls: list[Stage] = []
+        saved = 0
         for stage in version.plan.stages:
             op = version.graph.by_name[stage.ops[-1]]
             if op.target not in (CAT, STACK) or is_in_place(stage):
@@ -62,7 +66,14 @@ class Join(Optimization):
             if child is None or found is None or not _gains(version, stage, found.written):
                 continue
             if _prints(version, child):
+                calls.append(stage)
+                saved += len(found.written)
                 yield self._move(version, stage, child, [version.graph.producer[value] for value in found.written])
+        if len(calls) > 1:
+            region = replace(version.region(*calls), name=f"{calls[0].ops[-1]} to {calls[-1].ops[-1]}")
+            sentence = f"have {saved} results written where {len(calls)} calls join them"
+            action = make_action(self.kind, region, sentence, saved=saved, calls=len(calls))
+            yield Move(action, partial(_all_joined, version, calls))
 
     def _move(self, version: Version, call: Stage, child: Plan, names: Sequence[str]) -> Move:
         stages = [call, *map(child.stage_of, names)]
@@ -92,6 +103,15 @@ def _joined(version: Version, stage: Stage, op: Op) -> Plan | None:
         parts.append(kernel)
     kept = [_by_pointers(graph, each, op) for each in plan.stages if each != stage]
     return replace(plan, stages=tuple(in_order(graph, [*kept, *parts])))
+
+
+def _all_joined(version: Version, calls: Sequence[Stage]) -> Plan:
+    """The plan with all these calls done in place, but for those that the ones before are in the way of."""
+    for stage in calls:
+        still = stage in version.plan.stages
+        child = _joined(version, stage, version.graph.by_name[stage.ops[-1]]) if still else None
+        version = version if child is None else replace(version, plan=child)
+    return version.plan
 
 
 def _by_pointers(graph: Graph, stage: Stage, op: Op) -> Stage:

@@ -13,9 +13,11 @@ from mtmc.rewrite.templates.channels_last import FORMATS
 def memory_text(graph: Graph, join: Join, scope: Scope, like: str) -> str:
     """The call that makes the memory. like: expression of a tensor on the same device. Raises: NoExpression."""
     result = graph.values[join.op.outputs[0]]
-    sizes = [scope.size(size) for size in result.shape]
-    if join.op.target != STACK:
-        sizes[join.dim] = _place(graph, join, len(join.operands), scope)
+    along = None if join.op.target == STACK else join.dim  # as large as all parts, which nothing at hand may be
+    sizes = [
+        _place(graph, join, len(join.operands), scope) if dim == along else scope.size(size)
+        for dim, size in enumerate(result.shape)
+    ]
     shape = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
     lies = f", memory_format={FORMATS[len(sizes)]}" if join.last else ""
     return f"torch.empty({shape}, device={like}.device, dtype=torch.{result.dtype}{lies})"

@@ -156,6 +156,38 @@ def test_what_something_else_reads_is_copied_or_stays_a_call() -> None:
         assert not joins_of(export_graph(task), plan), result
 
 
+TWO_MODULES = reference(
+    "self.e(torch.cat((self.c(y := torch.cat((self.a(x).relu(), self.b(x).relu()), 1)).relu(), self.d(y).relu()), 1))",
+    "torch.randn(n, 8, m, m)",
+    "self.a, self.b, self.c = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 16, 3, padding=1), nn.Conv2d(24, 8, 1)\n"
+    "self.d, self.e = nn.Conv2d(24, 16, 3, padding=1), nn.Conv2d(24, 3, 1)",
+    {"n": (4, 2, 3), "m": (12, 6, 5)},
+)
+
+
+def test_a_network_of_modules_takes_three_steps() -> None:
+    """As SqueezeNet, of which three steps make half by estimate: 25 convolutions, their activations, seven joins."""
+    way = ["lower all 4 convolutions of many channels", "fuse all neighbours", "have 4 results written where 2 calls"]
+    task, plan, text = version(TWO_MODULES, way)
+    assert len(joins_of(export_graph(task), plan)) == 2
+    called = forward(text)
+    assert called.count("launch_") - called.count("launch_channels_last") == 4 and "torch.cat" not in called
+    assert called.count("conv2d(") == 1  # three channels are few
+    assert interpret([{"name": "it", "source": TWO_MODULES, "ways": [way]}]) == {"it": None}
+
+
+def test_what_is_joined_may_be_as_large_as_nothing_at_hand() -> None:
+    """As an Inception module's channels, 192 + 208 + 48 + 64, which is the size of no weight."""
+    source = TWO_MODULES.replace("self.e(", "(").replace(
+        "nn.Conv2d(24, 16, 3, padding=1)", "nn.Conv2d(24, 11, 3, padding=1)"
+    )
+    way = ["lower all 4 convolutions", "fuse all neighbours", "have 4 results written where 2 calls"]
+    _, _, text = version(source, way)
+    assert "torch.cat" not in forward(text)
+    assert re.search(r"torch\.empty\(\s*\(x\.shape\[0\],[^)]* \+ ", forward(text))
+    assert interpret([{"name": "it", "source": source, "ways": [way]}]) == {"it": None}
+
+
 BLOCK_OF_LAYERS = reference(
     "self.join(torch.cat((x, self.b(torch.cat((x, (a := self.a(x).softmax(1))), 1)).softmax(1)), 1))",
     "torch.randn(n, 8, m, m)",
