@@ -181,13 +181,13 @@ def test_what_is_joined_may_be_as_large_as_nothing_at_hand() -> None:
     source = reference(
         "torch.cat((self.a(x).relu(), self.b(x).relu()), 1)",
         "torch.randn(n, 8, m, m)",
-        "self.a, self.b = nn.Conv2d(8, 12, 1), nn.Conv2d(8, k, 3, padding=1)",
-        {"n": (4, 2, 3), "m": (12, 6, 5), "k": (11, 9, 13)},
+        "self.a, self.b = nn.Conv2d(8, j, 1), nn.Conv2d(8, k, 3, padding=1)",
+        {"n": (4, 2, 3), "m": (12, 6, 5), "j": (16, 8, 12), "k": (11, 9, 13)},
     )
     way = ["lower all 2 convolutions", "fuse all neighbours", "join"]
     _, _, text = version(source, way)
     assert "torch.cat" not in forward(text)
-    assert "12 + self.b.weight.shape[0]" in forward(text) or "self.a.weight.shape[0] + self.b" in forward(text)
+    assert "(x.shape[0], self.a.weight.shape[0] + self.b.weight.shape[0], x.shape[2]" in forward(text)
     assert interpret([{"name": "it", "source": source, "ways": [way]}]) == {"it": None}
 
 
