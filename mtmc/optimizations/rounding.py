@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
-from mtmc.rewrite.graph import Graph, is_one, lies_channels_last
+from mtmc.rewrite.graph import Graph, Op, is_one, lies_channels_last
+from mtmc.rewrite.operators.arithmetic import ARITHMETIC
+from mtmc.rewrite.operators.elementwise import POINTWISE
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.channels_last import FORMATS
 from mtmc.rewrite.templates.conv_kernel import product_sizes
 from mtmc.rewrite.templates.conv_rounding import ROUNDED, rounded_in_memory
 from mtmc.rewrite.templates.positions import analyse
 
+_TRAINED_NORM, _TRAINING_AT = "aten._native_batch_norm_legit_functional.default", 5
+_AVERAGES = ("var", "std", "mean", "adaptive_avg_pool")
+"""How the names of other ops begin that take averages."""
+STEPS = 3
+"""Ops element by element that may stand between a convolution and an average of it."""
 LEAST_CHANNELS = 8
 """Of a convolution's operand and result, from which on they lie channels last."""
 
@@ -20,10 +27,33 @@ def starts_rounded(graph: Graph, body: Body, stage: Stage) -> bool:
     Cut off they are refused too often: in 13 of 32 evaluations behind minimums, running statistics and means. Rounded they
     are as exact as the library's. Where the operand comes from forward's caller it is turned channels last by a copy that
     rounds at no cost. Elsewhere rounding takes a pass over memory, or the loop's registers: 1.35 to 2.2 times the kernel's
-    time. That pays only before reductions over channels, since the smallest and largest of sums that are cut off are off by
-    more than the sums are.
+    time. That pays before reductions over channels, since the smallest and largest of sums that are cut off are off by
+    more than the sums are, and before averages: what is cut off is always towards zero and does not average out. Of a ResNet
+    block and a DenseNet block every kernel that cut was refused for the running statistics behind it.
     """
-    return any(node.kind == "reduce" for node in body.nodes) or _is_turned(graph, body, stage)
+    return (
+        any(node.kind == "reduce" for node in body.nodes)
+        or any(_is_averaged(graph, value) for value in body.stores)
+        or _is_turned(graph, body, stage)
+    )
+
+
+def _is_averaged(graph: Graph, value: str, steps: int = STEPS) -> bool:
+    """Whether an average is taken of a value, or of what is made of it element by element."""
+    readers = [graph.by_name[name] for name in graph.readers(value)]
+    if any(_averages(op) for op in readers):
+        return True
+    if steps == 0:
+        return False
+    elementwise = [op for op in readers if op.target in POINTWISE or op.target in ARITHMETIC]
+    return any(_is_averaged(graph, made, steps - 1) for op in elementwise for made in op.outputs)
+
+
+def _averages(op: Op) -> bool:
+    """Whether an op takes averages over places: a batch norm does in training alone."""
+    if op.target == _TRAINED_NORM:
+        return bool(op.args[_TRAINING_AT])
+    return op.target.removeprefix("aten.").startswith(_AVERAGES)
 
 
 def _is_turned(graph: Graph, body: Body, stage: Stage) -> bool:

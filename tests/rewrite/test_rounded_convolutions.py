@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 
 from mtmc.evaluate import LabSettings
-from mtmc.optimizations.version import Version
+from mtmc.hardware import hardware
+from mtmc.optimizations import Version, legal_moves
 from mtmc.protocols import EvaluationRequest
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.references import reference
 from tests.rewrite.stepping import actions_on, child_of
 from tests.rewrite.test_layout import version
 
@@ -172,7 +174,7 @@ def test_a_kernel_rounds_what_it_cannot_be_given_so() -> None:
         "first": (source(call, sizes), source(call, sizes, before=ROUNDED)),
     }
     cases = []
-    for name, (text, reference) in texts.items():
+    for name, (text, wanted) in texts.items():
         task = task_from_source(text, "whole")
         start = version(task, root_plan(export_graph(task)))
         kernel = start.as_kernel(tuple(op.name for op in start.graph.ops), {})
@@ -182,7 +184,7 @@ def test_a_kernel_rounds_what_it_cannot_be_given_so() -> None:
         made = print_plan(task, start.graph, plan).source
         assert made.count("bits = (b.to") == 1 and "bits = (a.to" not in made, name
         assert "x_rounded" not in made and "weight_rounded" in made, name
-        cases.append({"name": name, "source": reference, "candidate": made})
+        cases.append({"name": name, "source": wanted, "candidate": made})
     assert interpret(cases) == dict.fromkeys(texts)
 
 
@@ -227,3 +229,25 @@ def test_operands_that_are_turned_start_rounded(before: str, after: str, given: 
     start = replace(version(task, root_plan(export_graph(task))), tf32_reference=True)
     kernel = start.as_kernel(tuple(op.name for op in start.graph.ops), {})
     assert kernel is not None and kernel.setting("precision") == precision
+
+
+AVERAGED = {
+    "self.norm(self.layer(x.sin()))": "tf32_rounded",
+    "self.norm(self.layer(x.sin()).relu() * 2)": "tf32_rounded",
+    "self.layer(x.sin()).sigmoid().mean((2, 3))": "tf32_rounded",
+    "F.adaptive_avg_pool2d(self.layer(x.sin()), 1)": "tf32_rounded",
+    "self.kept(self.layer(x.sin()))": "tf32",  # the statistics that are kept
+    "self.layer(x.sin()).flatten(1) + 1": "tf32",
+}
+
+
+@pytest.mark.parametrize("forward", AVERAGED)
+def test_operands_of_what_is_averaged_start_rounded(forward: str) -> None:
+    """What is cut off does not average out. Statistics that are known already are another matter."""
+    init = "self.layer, self.norm, self.kept = nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.BatchNorm2d(16).eval()"
+    task = task_from_source(reference(forward, "torch.randn(n, 16, m, m)", init, {"n": (4, 2, 3), "m": (12, 9, 7)}), "it")
+    version = Version.of(task, root_plan(export_graph(task)), hardware("H200"), True)
+    [move] = [move for move in legal_moves(version) if move.action.sentence.startswith("lower conv2d ")]
+    assert move.child is not None
+    [stage] = [stage for stage in move.child.stages if stage.template == "convolution"]
+    assert dict(stage.schedule)["precision"] == AVERAGED[forward]
