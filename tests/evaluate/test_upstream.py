@@ -18,7 +18,7 @@ SIZE = 1000
 TEXT = """
 import torch
 
-rows, cols = 6, 10
+rows, cols = 12, 20
 
 
 class Model(torch.nn.Module):
