@@ -20,7 +20,9 @@ REFERENCE_ERROR, WIDENED = "reference_error", "tolerance_widened"
 """Metrics: norm-wise error of the reference itself against float64; what was added to the absolute tolerance of an output
 for its sake, left out where nothing was."""
 LIBRARY_TF32 = "library_tf32"
-"""Metric: 1 where the reference convolves fp32 numbers in TF32 at the full shapes, left out where it does not."""
+"""Metric: 1 where the library convolves fp32 numbers in TF32 for the reference at the full shapes, left out where not."""
+TF32_LAST = "library_tf32_channels_last"
+"""Metric: 1 where it does so only with channels last, as torch.compile has it, and the reference has them first."""
 
 
 KERNEL = "kernel/"

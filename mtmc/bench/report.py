@@ -15,6 +15,7 @@ from mtmc.bench.row import BETTER, COMPILED, EAGER, Row, Stopped, row_to_json
 from mtmc.export.report import table
 from mtmc.export.text import factor, number, runtime
 from mtmc.files import write_whole
+from mtmc.outcome import TF32_LAST
 from mtmc.task.tolerance import DEFAULT
 
 SHORT = {"torch.compile": "compile", "torch.compile max-autotune": "max-autotune", BETTER: "better compile"}
@@ -53,6 +54,14 @@ def own_tolerances(rows: Sequence[Row]) -> str:
     return "## Tolerances other than the default\n\n" + table(("problem", "tolerance"), told) if told else ""
 
 
+def rougher(rows: Sequence[Row]) -> str:
+    """Where eager convolves in fp32 what torch.compile, and a version, may convolve in TF32."""
+    told = [row.id for row in rows if TF32_LAST in row.metrics]
+    words = f"In {len(told)} problems the library convolves in fp32 channels first, as eager has it, and in TF32 channels last, "
+    words += "as torch.compile has it. Versions may do either. "
+    return f"## TF32\n\n{words}{', '.join(told)}." if told else ""
+
+
 def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, Any], picture: bool) -> str:
     """The whole report. picture: whether bench.png stands beside it."""
     parts = [
@@ -67,6 +76,7 @@ def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, An
         reasons(rows),
         what_stopped(rows),
         own_tolerances(rows),
+        rougher(rows),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

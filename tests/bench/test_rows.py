@@ -18,7 +18,7 @@ from mtmc.bench.row import BETTER, COMPILE, EAGER, Failure, Row, Stopped, Why, r
 from mtmc.errors import ConfigError, EvaluatorError, ModelError, RunError, TaskError
 from mtmc.evaluate.reference.admission import _too_large
 from mtmc.evaluate.reference.memory import Footprint
-from mtmc.outcome import Cost, Diagnosis, Outcome
+from mtmc.outcome import TF32_LAST, Cost, Diagnosis, Outcome
 from mtmc.renamed import RENAMED
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
@@ -48,6 +48,13 @@ SAME = {"suite": "kernelbench", "dtype": "fp32", "hardware": "H100", "budget": {
 )
 def test_the_kind_of_a_reason(error: Exception, loaded: bool, evaluated: bool, kind: str) -> None:
     assert failure_of(error, loaded, evaluated).kind == kind
+
+
+def test_where_only_the_library_channels_last_has_tf32_is_told() -> None:
+    rows = [row("a", 2.0, metrics={TF32_LAST: 1.0}), row("b", 2.0)]
+    text = markdown(rows, [], SAME, picture=False)
+    assert "## TF32" in text and "In 1 problems" in text and text.rstrip().endswith(f"{rows[0].id}.")
+    assert "## TF32" not in markdown(rows[1:], [], SAME, picture=False)
 
 
 def test_what_admission_says_of_memory_is_too_large() -> None:

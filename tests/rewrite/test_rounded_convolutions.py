@@ -245,7 +245,9 @@ AVERAGED = {
 def test_operands_of_what_is_averaged_start_rounded(forward: str) -> None:
     """What is cut off does not average out. Statistics that are known already are another matter."""
     init = "self.layer, self.norm, self.kept = nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.BatchNorm2d(16).eval()"
-    task = task_from_source(reference(forward, "torch.randn(n, 16, m, m)", init, {"n": (4, 2, 3), "m": (12, 9, 7)}), "it")
+    task = task_from_source(
+        reference(forward, "torch.randn(n, 16, m, m)", init, {"n": (4, 2, 3), "m": (12, 9, 7)}), "it"
+    )
     version = Version.of(task, root_plan(export_graph(task)), hardware("H200"), True)
     [move] = [move for move in legal_moves(version) if move.action.sentence.startswith("lower conv2d ")]
     assert move.child is not None

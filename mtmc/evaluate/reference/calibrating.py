@@ -25,7 +25,7 @@ from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, re
 from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import ConvolutionsChannelsLast, Tf32Seen, cut_convolutions, library_precision
 from mtmc.evaluate.reference.wide_reference import WideReference
-from mtmc.outcome import LIBRARY_TF32, REFERENCE_ERROR, WIDENED
+from mtmc.outcome import LIBRARY_TF32, REFERENCE_ERROR, TF32_LAST, WIDENED
 from mtmc.task.quantized import readable
 from mtmc.task.tensors import flat_tensors, map_tensors
 from mtmc.task.tolerance import DEFAULT, Tolerance
@@ -42,10 +42,11 @@ far it may be off as a share of its range. What was left out or is an older call
 @dataclass(frozen=True)
 class Library:
     """How the library convolves fp32 numbers for a reference. tf32: in TF32, as the reference calls it or channels last.
-    last: whether it was asked channels last too, since some of them lie channels first."""
+    last: whether it was asked channels last too, since some of them lie channels first. only_last: in TF32 there alone."""
 
     tf32: bool = False
     last: bool = False
+    only_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Calibration:
         """For outcomes: by how much the tolerance is widened, and the reference's own error, none where it is not; and
         whether it convolves in TF32."""
         widened = {WIDENED: self.widened, REFERENCE_ERROR: self.error or 0.0} if self.widened else {}
-        return widened | ({LIBRARY_TF32: 1.0} if self.library.tf32 else {})
+        tf32 = {LIBRARY_TF32: 1.0} if self.library.tf32 else {}
+        return widened | tf32 | ({TF32_LAST: 1.0} if self.library.only_last else {})
 
 
 def calibrate(reference: WideReference, seed: int, where: str, known: Library | None = None) -> Calibration:
@@ -123,7 +125,8 @@ def convolving(reference: WideReference, seed: int, where: str) -> Library:
     if not seen.first:
         return Library(seen.used)
     release(reference.device)
-    return Library(seen.used or _seen(reference, seed, where, ConvolutionsChannelsLast()).used, last=True)
+    last = _seen(reference, seed, where, ConvolutionsChannelsLast()).used
+    return Library(seen.used or last, last=True, only_last=last and not seen.used)
 
 
 def _seen(reference: WideReference, seed: int, where: str, way: AbstractContextManager[Any]) -> Tf32Seen:
