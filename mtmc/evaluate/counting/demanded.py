@@ -32,12 +32,14 @@ _SIZES = (4, 2, 8, 1)  # bytes of an element, likely ones first
 class Writers:
     """The launches of a forward as those that can be asked for what they have written.
 
-    budget: interpreter microseconds. log: the forward's records in order.
+    budget: interpreter microseconds. log: the forward's records in order, behind those of an earlier call that it goes on
+    from. first: the place of its own first one.
     """
 
     def __init__(self, launches: Launches, known: Mapping[int, Content], budget: float) -> None:
         self.launches, self.budget = launches, budget
-        self.log = unfolded(launches.log)
+        self.log = [*launches.before, *unfolded(launches.log)]
+        self.first = len(launches.before)
         self._places = {id(record): place for place, record in enumerate(self.log)}
         self._known = known
         self._held: dict[tuple[int, tuple[int, ...]], Demanded] = {}  # by storage and the places of its writers

@@ -77,7 +77,8 @@ class Journal:
 
     storages: bytes of each, the inputs' first. entries: what was asked, each once. log: of the forward in order, numbers of
     entries, and of each CUDA graph that was replayed those of all that it launched. outputs: tensors of the result.
-    kept: the storage of each tensor that the model keeps, by path, as far as the forward has touched it.
+    kept: the storage of each tensor that the model keeps, by path, as far as the forward has touched it. before: entries of
+    the first call that came before it looked at an input: what it keeps between calls (packed weights) is theirs.
     """
 
     storages: tuple[int, ...]
@@ -86,3 +87,4 @@ class Journal:
     outputs: tuple[Place, ...]
     known: tuple[Known, ...] = ()
     kept: tuple[tuple[str, int], ...] = ()
+    before: tuple[int, ...] = ()

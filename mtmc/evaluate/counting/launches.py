@@ -90,6 +90,7 @@ class Launches:
         self.paused = paused
         self.meter = Meter(parts, storages, touch_memory=exact)
         self.sampled: list[Sampled] = []
+        self.before: list[Record] = []  # of an earlier call, whose results this one reads; not counted
 
     @contextlib.contextmanager
     def intercept(self) -> Iterator[None]:

@@ -10,7 +10,8 @@ has a say in what it launches alone, and must have launched the same when it was
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import itertools
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +92,28 @@ _VERSIONS = 3
 """In-place changes that tell a second input from a first one."""
 
 
+def _touches(entry: Any, given: Collection[int | None]) -> bool:
+    """Whether an entry has to do with one of some storages, as far as is known: what a graph launches counts as doing so."""
+    from mtmc.evaluate.counting.values import storages_in
+
+    if isinstance(entry, dict):
+        return True
+    values = [entry.arguments] if isinstance(entry, Asked) else [entry.args, entry.kwargs, entry.result]
+    return any(number in given for value in values for number in storages_in(value))
+
+
 class _Notes:
-    """The notes of one forward. log: entries in order, as objects, and {"graph": entries} for a replay of some."""
+    """The notes of one forward. log: entries in order, as objects, and {"graph": entries} for a replay of some. before:
+    those of the first call, see `Journal`."""
 
     def __init__(self) -> None:
         self._storages = Storages(fake=True)
         self._log: list[Any] = []
+        self._before: list[Asked | Op | Call] = []
 
     def of(self, model: Any, inputs: Any, prepares: bool) -> Journal:
-        """Run a forward. prepares: whether its first call may do what no other one does; it is then made and not noted.
+        """Run a forward. prepares: whether its first call may do what no other one does; of it is noted then what came
+        before it looked at an input.
 
         Raises: UncountableError for what cannot be counted; whatever the forward raises.
         """
@@ -128,6 +142,8 @@ class _Notes:
         with shapes_alone(), torch.no_grad(), intercepted(parts, launch), ops, calls, pretended_gpu(journal=journal):
             if prepares:
                 model(*before)
+                given = {storages.known(tensor) for tensor in flat_tensors(before)}
+                self._before = list(itertools.takewhile(lambda each: not _touches(each, given), self._log))
                 self._log.clear()
             result = model(*inputs)
             for tensor in output_tensors(result):  # what it leaves to whoever reads it is work of its own
@@ -168,7 +184,7 @@ class _Notes:
 
     def _journal(self, outputs: Any, kept: tuple[tuple[str, int], ...]) -> Journal:
         entries: dict[int, Any] = {}  # by identity: a graph launches the same ones again
-        for each in self._log:
+        for each in (*self._before, *self._log):
             for entry in each["graph"] if isinstance(each, dict) else [each]:
                 entries.setdefault(id(entry), entry)
         number = {key: at for at, key in enumerate(entries)}
@@ -177,7 +193,8 @@ class _Notes:
             for each in self._log
         )
         asked = tuple(entries.values())
-        return Journal(tuple(self._storages.sizes), asked, log, outputs, self._known(), kept)
+        before = tuple(number[id(entry)] for entry in self._before)
+        return Journal(tuple(self._storages.sizes), asked, log, outputs, self._known(), kept, before)
 
     def _known(self) -> tuple[Known, ...]:
         """What has memory; its bytes go into the file."""

@@ -72,6 +72,9 @@ class Replay:
             for at, entry in enumerate(self._journal.entries):
                 if isinstance(entry, Asked):
                     records[at] = launches.sample(self._launched(entry))
+            if any(number not in records for number in self._journal.before):
+                raise MalformedError(f"{self._journal.before} came before, of {len(records)} entries")
+            launches.before = [record for number in self._journal.before if (record := records[number]) is not None]
             for each in self._journal.log:
                 numbers = (each,) if isinstance(each, int) else each
                 if any(number not in records for number in numbers):

@@ -99,7 +99,7 @@ class Spots:
         with launches.meter.installed():
             for sampled in launches.sampled:
                 place = writers.place(sampled)
-                if not sampled.tallies or place is None:
+                if not sampled.tallies or place is None or place < writers.first:
                     continue
                 contents = writers.before(place)
                 places, share = self._places(launches, sampled, writers.log[place:], outputs)
@@ -137,7 +137,7 @@ class Spots:
         """What lies in storages before anything is written, by number."""
         storages = launches.storages
         known: dict[int, Content] = {n: Whole(as_array(flat(tensor))) for n, tensor in storages.real.items()}
-        for record in unfolded(launches.log):
+        for record in (*launches.before, *unfolded(launches.log)):
             value = FILLED.get(str(record.get("op")).rpartition(".")[2])
             kind = "uint16" if value == 0 and record["dtype"] == "bfloat16" else record.get("dtype")
             for number, size in record["writes"] if value is not None and hasattr(np, str(kind)) else ():

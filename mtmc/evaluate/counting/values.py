@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mtmc.evaluate.counting.journal import Place
@@ -72,6 +72,14 @@ def plain(value: Any, storages: Storages) -> Any:
 def _listed(value: Any) -> Any:
     """A descriptor's shapes as lists, whichever they were."""
     return value["tuple"] if isinstance(value, dict) and "tuple" in value else value
+
+
+def storages_in(value: Any) -> set[int]:
+    """The storages of the tensors in plain JSON."""
+    if isinstance(value, dict) and "tensor" in value:
+        return {int(value["tensor"][0])}
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return set[int]().union(*map(storages_in, parts))
 
 
 class Values:
