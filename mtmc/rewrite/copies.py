@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from mtmc.rewrite.templates.channels_copy import LAUNCHER, ROUNDING, ROUNDING_ONCE, helpers
+from mtmc.rewrite.templates.channels_copy import LAUNCHER, ROUNDING, helpers
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Copies:
     def __init__(self, new: Callable[[str], str], line: Callable[[str], None], turned_once: Collection[str]) -> None:
         self._new, self._line, self._turned_once = new, line, turned_once
         self._made = dict[Copy, str]()
-        self._turns = self._rounds = self._rounds_once = False
+        self._turns = self._rounds = False
 
     def helpers(self) -> list[str]:
         """The texts of the kernels that make them."""
-        return helpers(self._turns, self._rounds, self._rounds_once)
+        return helpers(self._turns, self._rounds)
 
     def kept(self, value: str, last: bool = True, rounded: bool = False) -> str | None:
         """The copy of a value that is made already."""
@@ -53,12 +53,11 @@ class Copies:
         return self._add(Copy(value, last, True), self._rounding((self.kept(value) if last else None) or text, last))
 
     def keep(self, copy: Copy, text: str, memory: str) -> str:
-        """The copy of a weight that is packed, by calls of torch: where a version is counted without a GPU, what was made
-        before is known of these, and of kernels it is not. text: the expression for the weight. memory: the memory format of
-        channels last."""
-        text = f"{text}.contiguous(memory_format={memory})" if copy.last else text
-        self._rounds_once |= copy.rounded
-        return self._add(copy, f"{ROUNDING_ONCE}({text})" if copy.rounded else text)
+        """The copy of a weight that is packed. text: the expression for the weight. memory: the memory format of channels
+        last."""
+        if copy.rounded:
+            return self._add(copy, self._rounding(text, copy.last))
+        return self._add(copy, f"{text}.contiguous(memory_format={memory})" if copy.last else text)
 
     def forget(self) -> None:
         """Another method begins, in which these copies are not at hand."""

@@ -8,7 +8,7 @@ memory.
 from __future__ import annotations
 
 LAUNCHER = "launch_channels_last"
-ROUNDING, ROUNDING_ONCE = "launch_tf32", "rounded_once"
+ROUNDING = "launch_tf32"
 _TURNING = '''\
 @triton.jit
 def channels_last_kernel(
@@ -84,13 +84,6 @@ def launch_tf32(x, memory=torch.contiguous_format):
     tf32_kernel[(triton.cdiv(x.numel(), 1024),)](x, rounded, x.numel(), WIDE=x.numel() >= 2**31, BLOCK=1024, num_warps=4)
     return rounded
 '''
-_TF32_ONCE = '''\
-def rounded_once(x):
-    """x rounded to the nearest numbers of TF32, as the library takes operands; tensor cores cut off what TF32 has no bits
-    for. By calls of torch, since what is packed is made once."""
-    bits = (x.view(torch.int32) + 4096) & -8192
-    return torch.where(x == x, bits.view(torch.float32), x)
-'''
 _WHERE_ROUNDED = (
     ("    BLOCK_PLACES: tl.constexpr,\n", "    BLOCK_PLACES: tl.constexpr,\n    ROUND: tl.constexpr,\n"),
     ("    tl.store(", "    if ROUND:\n        x = to_tf32(x)\n    tl.store("),
@@ -101,11 +94,10 @@ _WHERE_ROUNDED = (
 )
 
 
-def helpers(turning: bool, rounding: bool, rounding_once: bool) -> list[str]:
-    """The texts of the kernels and launchers that forward calls. turning: whether channels are put last. rounding: whether
-    tensors are rounded at each call. rounding_once: whether some are where weights are packed."""
+def helpers(turning: bool, rounding: bool) -> list[str]:
+    """The texts of the kernels and launchers that are called. turning: whether channels are put last. rounding: whether
+    tensors are rounded."""
     text = _TURNING
     for plain, rounded in _WHERE_ROUNDED if rounding else ():
         text = text.replace(plain, rounded)
-    wanted = ((_TF32, rounding), (_TF32_ONCE, rounding_once), (text, turning))
-    return [each for each, needed in wanted if needed]
+    return [each for each, needed in ((_TF32, rounding), (text, turning)) if needed]
