@@ -57,11 +57,9 @@ def own_tolerances(rows: Sequence[Row]) -> str:
 def rougher(rows: Sequence[Row]) -> str:
     """Where eager convolves in fp32 what torch.compile, and a version, may convolve in TF32."""
     told = [row.id for row in rows if TF32_LAST in row.metrics]
-    words = (
-        f"In {len(told)} problems the library convolves in fp32 channels first, as eager has it, and in TF32 channels "
-    )
-    words += "last, as torch.compile has it. Versions may do either. "
-    return f"## TF32\n\n{words}{', '.join(told)}." if told else ""
+    words = f"""In {len(told)} problems the library convolves in fp32 channels first, as eager has it, and in TF32 channels
+last, as torch.compile has it. Versions may do either."""
+    return f"## TF32\n\n{words} {', '.join(told)}." if told else ""
 
 
 def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, Any], picture: bool) -> str:

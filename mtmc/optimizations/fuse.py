@@ -109,7 +109,7 @@ class Fuse(Optimization):
             params["middle"] = names[1]
         elif len(names) > 3:
             params["between"] = len(names) - 2
-            region = _span(version, stages)
+            region = version.span(stages)
             what = f"{names[0]} and {names[-1]} with the {len(names) - 2} calls between them"
         action = make_action(self.kind, region, f"fuse {what}{also(apart)}", **params)
         return Move(action, partial(_everywhere, version, kernel, [each for each, _ in others]))
@@ -121,7 +121,7 @@ class Fuse(Optimization):
             saved = sum(len(group.stages) - 1 for group in groups)
             stages = [stage for group in groups for stage in group.stages]
             sentence = f"{ALL_NEIGHBOURS}, {len(groups)} kernels instead of {saved + len(groups)}"
-            action = make_action(self.kind, _span(version, stages), sentence, groups=len(groups), saved=saved)
+            action = make_action(self.kind, version.span(stages), sentence, groups=len(groups), saved=saved)
             yield Move(action, partial(_fused, version, groups))
         for alike in _isomorphic(version, groups):
             first, *others = alike
@@ -129,7 +129,7 @@ class Fuse(Optimization):
                 names = f"{first.stages[0].name} to {first.stages[-1].name}"
                 sentence = f"fuse the {len(first.stages)} calls from {names}{also(others)}"
                 numbers = {"groups": 1, "saved": (len(first.stages) - 1) * len(alike)}
-                action = make_action(self.kind, _span(version, first.stages), sentence, **numbers)
+                action = make_action(self.kind, version.span(first.stages), sentence, **numbers)
                 yield Move(action, partial(_fused, version, alike))
 
     def _side_by_side(self, version: Version, flow: Flow) -> Iterator[Move]:
@@ -218,11 +218,6 @@ def _isomorphic(version: Version, groups: Sequence[Group]) -> list[list[Group]]:
     """Groups that become kernels of one form together."""
     of = {group.merged: group for group in groups}
     return [[of[stage] for stage in (first, *others)] for first, others in version.isomorphic(list(of))]
-
-
-def _span(version: Version, stages: Sequence[Stage]) -> Region:
-    """The lines from the first to the last of several stages."""
-    return replace(version.region(*stages), name=f"{stages[0].name} to {stages[-1].name}")
 
 
 def _shape(version: Version, stage: Stage) -> Shape | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from mtmc.action import Action, make_action
@@ -80,9 +79,9 @@ class Lower(Optimization):
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each torch call that a template covers, and those like it; one for all convolutions of
         many channels."""
-        calls = [stage for stage in version.plan.stages if stage.is_torch and not version.is_free(stage)]
-        convolutions: list[tuple[Stage, ...]] = []
+        calls = [stage for stage in version.working() if stage.is_torch]
         calls = [stage for stage in calls if not is_in_place(stage)]  # kernels have done most of it
+        convolutions: list[tuple[Stage, ...]] = []
         for stage, others in version.isomorphic(calls):
             kernel = version.as_kernel(stage.ops, {})
             if kernel is None:
@@ -95,8 +94,7 @@ class Lower(Optimization):
         if len(convolutions) > 1:
             stages = [stage for alike in convolutions for stage in alike]
             sentence = f"lower all {len(stages)} convolutions of many channels to Triton kernels"
-            region = replace(version.region(*stages), name=f"{stages[0].name} to {stages[-1].name}")
-            action = make_action(self.kind, region, sentence, forms=len(convolutions))
+            action = make_action(self.kind, version.span(stages), sentence, forms=len(convolutions))
             yield Move(action, partial(_lowered, version, stages))
 
     def sites(self, sites: Sites) -> Iterator[Action]:

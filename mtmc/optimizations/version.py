@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtmc.action import Region
 from mtmc.hardware import Hardware
@@ -98,6 +98,10 @@ class Version:
         return Region.spanning(
             name, [self.regions[stage] for stage in stages if stage in self.regions] or [Region(name, 1, 1)]
         )
+
+    def span(self, stages: Sequence[Stage]) -> Region:
+        """The lines of several stages, named by the first and the last of them."""
+        return replace(self.region(*stages), name=f"{stages[0].name} to {stages[-1].name}")
 
     def isomorphic(self, stages: Sequence[Stage]) -> list[tuple[Stage, list[Stage]]]:
         """The first stage of each form, with the others of that form (see `rewrite.isomorphism`)."""
