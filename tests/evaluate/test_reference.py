@@ -703,7 +703,8 @@ def test_what_comes_behind_a_convolution_may_lose_what_a_tensor_core_does(
     ways_to_lose = (Tf32Convolutions(), Tf32Convolutions(narrow=round_to_tf32))
     monkeypatch.setattr(oracle, "lossy_convolutions", lambda device, narrowest: ways_to_lose)
     monkeypatch.setattr(calibrating, "cut_convolutions", lambda device, narrowest: Tf32Convolutions())
-    monkeypatch.setattr(calibrating, "convolving", lambda reference, seed, where: Library(tf32=True))
+    in_tf32 = Library(tf32=True), list[Any]()
+    monkeypatch.setattr(calibrating, "convolving", lambda reference, seed, where: in_tf32)
     if shapes == "first items":
         monkeypatch.setattr(Size, "needed", lambda size, wide, share=1.0: 2**62 if share > 0.6 else 0)
     made = behind_a_convolution(behind, shapes != "small", tmp_path)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass, field
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.reference.compare import FACTOR, Precision, calibrated, with_cut
@@ -97,8 +97,11 @@ def calibrate(reference: WideReference, seed: int, where: str, known: Library | 
     taken = gauge.peak([inputs, weights, own]) + held(own)
     kept, weighed = held(inputs) + held(own), held(weights)
     del model, inputs, weights
-    library = convolving(reference, seed, where) if known is None else known
-    results = [own, *(_channels_last(reference, seed, where) if library.last else ())]
+    if known is None:
+        library, last = convolving(reference, seed, where)
+    else:
+        library, last = known, _watched(reference, seed, where, ConvolutionsChannelsLast()) if known.last else []
+    results = [own, *last]
     size = Size(taken, weighed, kept + sum(map(held, results[1:])), narrowest)
     release(reference.device)
     for wide in (torch.float64, torch.float32) if narrowest <= 2 else (torch.float64,):
@@ -117,34 +120,29 @@ def calibrate(reference: WideReference, seed: int, where: str, known: Library | 
     return _of_first_items(reference, seed, results, effects, size, where, library)
 
 
-def convolving(reference: WideReference, seed: int, where: str) -> Library:
-    """How fp32 numbers are convolved, as far as a reference lets itself be watched: in calls of its own."""
+def convolving(reference: WideReference, seed: int, where: str) -> tuple[Library, list[list[Any]]]:
+    """How fp32 numbers are convolved, as far as a reference lets itself be watched, in calls of its own; and what it makes
+    of its inputs with all convolutions channels last, nothing where none could lie so or that fails."""
     if cut_convolutions(reference.device, 4) is None:
-        return Library()
-    seen = _seen(reference, seed, where, nullcontext())
+        return Library(), []
+    seen = Tf32Seen()
+    _watched(reference, seed, where, seen)
     if not seen.first:
-        return Library(seen.used)
+        return Library(seen.used), []
     release(reference.device)
-    last = _seen(reference, seed, where, ConvolutionsChannelsLast()).used
-    return Library(seen.used or last, last=True, only_last=last and not seen.used)
+    there = Tf32Seen()
+    with ConvolutionsChannelsLast():
+        last = _watched(reference, seed, where, there)
+    return Library(seen.used or there.used, last=True, only_last=there.used and not seen.used), last
 
 
-def _seen(reference: WideReference, seed: int, where: str, way: AbstractContextManager[Any]) -> Tf32Seen:
-    with way, Tf32Seen() as seen:
-        try:
-            reference.observed(reference.construct(), reference.draw(seed), seed)
-        except (TaskError, torch.OutOfMemoryError) as error:
-            _log.warning("%s: its convolutions were not looked at: %s", where, error)
-    return seen
-
-
-def _channels_last(reference: WideReference, seed: int, where: str) -> list[list[Any]]:
-    """What the reference makes of its inputs with all convolutions channels last; nothing where that fails."""
+def _watched(reference: WideReference, seed: int, where: str, mode: TorchDispatchMode) -> list[list[Any]]:
+    """What the reference makes of its inputs while a mode is active; nothing where that fails."""
     try:
-        with ConvolutionsChannelsLast():
+        with mode:
             return [reference.observed(reference.construct(), reference.draw(seed), seed)[0]]
     except (TaskError, torch.OutOfMemoryError) as error:
-        _log.warning("%s: its convolutions were not made channels last: %s", where, error)
+        _log.warning("%s: its convolutions were not looked at: %s", where, error)
         return []
 
 
