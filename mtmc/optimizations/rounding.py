@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Op, is_one, lies_channels_last
+from mtmc.rewrite.joins import CAT, STACK
 from mtmc.rewrite.operators.arithmetic import ARITHMETIC
 from mtmc.rewrite.operators.elementwise import POINTWISE
+from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.channels_last import FORMATS
 from mtmc.rewrite.templates.conv_kernel import product_sizes
@@ -15,8 +17,19 @@ from mtmc.rewrite.templates.positions import analyse
 _TRAINED_NORM, _TRAINING_AT = "aten._native_batch_norm_legit_functional.default", 5
 _AVERAGES = ("var", "std", "mean", "adaptive_avg_pool")
 """How the names of other ops begin that take averages."""
-STEPS = 3
-"""Ops element by element that may stand between a convolution and an average of it."""
+_PASSED_ON = (
+    "max_pool",
+    "avg_pool",
+    "constant_pad",
+    "clone",
+    "contiguous",
+    "upsample",
+    "pixel_shuffle",
+    "native_dropout",
+)
+"""How the names of ops begin that pass on what they are given, whole or in windows of a few elements."""
+STEPS = 4
+"""Ops that may stand between a convolution and an average of it."""
 LEAST_CHANNELS = 8
 """Of a convolution's operand and result, from which on they lie channels last."""
 
@@ -39,14 +52,18 @@ def starts_rounded(graph: Graph, body: Body, stage: Stage) -> bool:
 
 
 def _is_averaged(graph: Graph, value: str, steps: int = STEPS) -> bool:
-    """Whether an average is taken of a value, or of what is made of it element by element."""
+    """Whether an average is taken of a value, or of what is made of it element by element, seen otherwise or joined."""
     readers = [graph.by_name[name] for name in graph.readers(value)]
     if any(_averages(op) for op in readers):
         return True
     if steps == 0:
         return False
-    elementwise = [op for op in readers if op.target in POINTWISE or op.target in ARITHMETIC]
-    return any(_is_averaged(graph, made, steps - 1) for op in elementwise for made in op.outputs)
+    return any(_is_averaged(graph, made, steps - 1) for op in readers if _passes_on(op) for made in op.outputs)
+
+
+def _passes_on(op: Op) -> bool:
+    known = op.target in POINTWISE or op.target in ARITHMETIC or op.target in FREE or op.target in (CAT, STACK)
+    return known or op.target.removeprefix("aten.").startswith(_PASSED_ON)
 
 
 def _averages(op: Op) -> bool:
