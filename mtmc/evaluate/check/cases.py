@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mtmc.evaluate.reference.effects import CALLS, SCREENED_CALLS
 from mtmc.protocols import Depth
 from mtmc.task import Task, Variant
 
@@ -42,9 +43,11 @@ class PlannedCase:
 
 @dataclass(frozen=True)
 class Plan:
-    """Cases to check, in order; those of one model are neighbours."""
+    """Cases to check, in order; those of one model are neighbours. calls: in a row of each, where a reference changes
+    something."""
 
     cases: tuple[PlannedCase, ...]
+    calls: int = CALLS
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -96,7 +99,8 @@ def plan(task: Task, depth: Depth, check_variants: int, also: tuple[str, ...] = 
             PlannedCase(serial, variant, name, moved, _otherwise(names, moved))
             for serial, (variant, names, moved) in enumerate(groups)
             for name in names
-        )
+        ),
+        CALLS if depth == "verify" else SCREENED_CALLS,
     )
 
 

@@ -96,7 +96,7 @@ def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> Ch
         if planned.serial != serial:
             references, serial = {}, planned.serial
         case_seed = seed + SEED_STEP * (number + 1)
-        case, calls = _expected(task, planned, references, seed, case_seed)
+        case, calls = _expected(task, planned, references, seed, case_seed, todo.calls)
         if calls is None:
             continue
         reference = references[case.moved]
@@ -117,16 +117,18 @@ def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> Ch
 
 
 def _expected(
-    task: Task, planned: PlannedCase, references: dict[bool, Reference | None], seed: int, case_seed: int
+    task: Task, planned: PlannedCase, references: dict[bool, Reference | None], seed: int, case_seed: int, count: int
 ) -> tuple[PlannedCase, list[ExpectedOutputs] | None]:
     """The case, or the first that can take its place, and what its calls should give; None where there is none.
 
-    references: of its model, found once."""
+    references: of its model, found once. count: of calls in a row, see `Plan`."""
     for case in planned.attempts:
         if case.moved not in references:
             references[case.moved] = _reference(task, case, seed)
         reference = references[case.moved]
-        calls = None if reference is None else reference.expected(case.distribution, case_seed)  # type: ignore[arg-type]
+        if reference is None:
+            continue
+        calls = reference.expected(case.distribution, case_seed, count)  # type: ignore[arg-type]
         if calls is not None:
             return case, calls
     return planned, None

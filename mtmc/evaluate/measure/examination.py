@@ -143,7 +143,7 @@ class Examination:
         for planned in plan.cases:
             variant = state.variants.index(planned.variant)
             for case in planned.attempts:
-                calls = state.expected(variant, case.moved, case.distribution, self._draw_seed())
+                calls = state.expected(variant, case.moved, case.distribution, self._draw_seed(), plan.calls)
                 if calls is not None:
                     break
             for at, expected in enumerate(calls or []):

@@ -132,7 +132,9 @@ class ReferenceState:
         self._references.pop((0, True), None)
         return False
 
-    def expected(self, variant: int, moved: bool, distribution: str, seed: int) -> list[ExpectedOutputs] | None:
+    def expected(
+        self, variant: int, moved: bool, distribution: str, seed: int, calls: int
+    ) -> list[ExpectedOutputs] | None:
         """What the calls of a case should give; None where the reference refuses such inputs, or weights so moved.
 
         Raises: TaskError.
@@ -143,7 +145,7 @@ class ReferenceState:
             if not moved:
                 raise
             return None
-        return reference.expected(distribution, seed)  # type: ignore[arg-type]
+        return reference.expected(distribution, seed, calls)  # type: ignore[arg-type]
 
     def forget(self) -> None:
         """Drop all references, so that the next ones have other weights; their precision is known already."""

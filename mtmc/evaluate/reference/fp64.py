@@ -65,16 +65,30 @@ def round_randomly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Te
     return noise.sub_(0.5).mul_(torch.finfo(tensor.dtype).eps).add_(1.0).mul_(tensor)
 
 
+class Recasting:
+    """What `computing_in` has put into the wide dtype of one function, which was narrower: what computed it once without a
+    cast, an op of 8 bits or a grouped attention has none the next time either, and need not be watched again: watching takes
+    several times as long as a small op. watched: whether it is; None: not yet seen through."""
+
+    def __init__(self) -> None:
+        self.watched: bool | None = None
+
+
 @contextlib.contextmanager
-def computing_in(wide: torch.dtype) -> Iterator[None]:
+def computing_in(wide: torch.dtype, seen: Recasting | None = None) -> Iterator[None]:
     """While open, torch makes floating tensors in this dtype, casts to narrower ones give it too, and convolutions keep all
-    of its bits."""
+    of its bits. seen: of the function that is computed, if it is computed again."""
     before, tf32 = torch.get_default_dtype(), torch.backends.cudnn.allow_tf32
     torch.set_default_dtype(wide)
     torch.backends.cudnn.allow_tf32 = False
     try:
-        with _RepeatedHeads(), _WideCasts(wide):
+        if seen is not None and seen.watched is False:
             yield
+            return
+        with _RepeatedHeads() as heads, _WideCasts(wide) as casts:
+            yield
+        if seen is not None:
+            seen.watched = bool(seen.watched) or heads.met or casts.met
     finally:
         torch.set_default_dtype(before)
         torch.backends.cudnn.allow_tf32 = tf32
@@ -86,6 +100,7 @@ class _WideCasts(TorchDispatchMode):
 
     def __init__(self, wide: torch.dtype) -> None:
         super().__init__()
+        self.met = False
         self._wide = wide
         self._narrower = {torch.bfloat16, torch.float16, torch.float32, torch.float64} - {wide, torch.float64}
 
@@ -94,10 +109,13 @@ class _WideCasts(TorchDispatchMode):
     ) -> Any:
         named = dict(kwargs or {})
         if named.get("dtype") in self._narrower:
+            self.met = True
             named["dtype"] = self._wide
         if func is torch.ops.aten._scaled_mm.default:
+            self.met = True
             return self._scaled(func, args, named)
         if func is torch.ops.aten._grouped_mm.default:
+            self.met = True
             given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | named
             if given.get("bias") is None:
                 return _by_groups(given["self"], given["mat2"], given.get("offs"))
@@ -136,11 +154,16 @@ class _RepeatedHeads(TorchFunctionMode):
     """Attention of grouped queries as that of repeated keys and values, which it is by its definition: for wide dtypes
     only the latter has a kernel that does not hold all scores at once."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
         if func is torch.nn.functional.scaled_dot_product_attention and named.pop("enable_gqa", False):
+            self.met = True
             named = (
                 dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | named
             )

@@ -26,7 +26,7 @@ from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision
 from mtmc.evaluate.reference.distributions import USUAL, Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs, of_call
-from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
+from mtmc.evaluate.reference.fp64 import Recasting, computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.evaluate.reference.hard import Hard, calibrate_hard, hard_of
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.oracle import Oracle
@@ -73,6 +73,7 @@ class Reference:
         self.hard: list[Hard | None] = []
         self._oracle = Oracle(task.name)
         self._effects = Effects()  # of calls with an oracle
+        self._recasting = Recasting()
         self._fixed: list[bool] | None = None  # which tensors among the inputs are the same in every draw
         self._initial: dict[torch.dtype | None, dict[str, torch.Tensor]] = {}  # what models keep, by their dtype
 
@@ -111,25 +112,25 @@ class Reference:
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def expected(self, distribution: Distribution, seed: int) -> list[ExpectedOutputs] | None:
+    def expected(self, distribution: Distribution, seed: int, calls: int = CALLS) -> list[ExpectedOutputs] | None:
         """Inputs drawn with `seed`, and what they give, each output with a float64 oracle where there can be one: of one
-        call, or of some in a row where the reference changes its inputs, or what its model keeps.
+        call, or of so many in a row where the reference changes its inputs, or what its model keeps.
 
         None if the reference cannot take inputs so distributed, or weights so moved, or if they tell nothing: no oracle
         stands behind inputs for which KernelBench's tolerance is not made, or rounding alone moves their result by `TELLS`.
         Raises: TaskError if it cannot take its own inputs.
         """
         if distribution == "drawn" and not self._moved:
-            return self._each_call(distribution, seed)
+            return self._each_call(distribution, seed, calls)
         try:
-            calls = self._each_call(distribution, seed)
+            found = self._each_call(distribution, seed, calls)
         except TaskError:
             return None  # the reference asserts something about its inputs (probabilities, say)
-        if distribution not in USUAL and not all(expected.exact for expected in calls):
+        if distribution not in USUAL and not all(expected.exact for expected in found):
             return None
-        if not all(expected.finite for expected in calls):
+        if not all(expected.finite for expected in found):
             return None
-        return calls if distribution in USUAL or all(expected.tells for expected in calls) else None
+        return found if distribution in USUAL or all(expected.tells for expected in found) else None
 
     def timed(self, seed: int, clock: Clock | None = None, hard: bool = False) -> ExpectedOutputs:
         """Inputs drawn with `seed`, and what the reference makes of them, without an oracle: the memory of inputs and
@@ -301,7 +302,7 @@ class Reference:
     ) -> list[Any]:
         """Leaves of what a model in a wider dtype makes of inputs in that dtype, with copies of what it leaves behind after
         them. Raises: TaskError."""
-        with computing_in(wide):
+        with computing_in(wide, self._recasting):
             outputs = flatten(self.run(inputs, seed, model))[0]
         if not effects:
             return outputs
@@ -313,7 +314,7 @@ class Reference:
         moved: list[Any] = map_tensors(inputs, lambda tensor: widen(round_randomly(tensor, generator), wide))
         return moved
 
-    def _each_call(self, distribution: Distribution, seed: int) -> list[ExpectedOutputs]:
+    def _each_call(self, distribution: Distribution, seed: int, count: int) -> list[ExpectedOutputs]:
         """One call, or where the reference changes something, some in a row from what its model keeps at first."""
         drawn = self.drawn(distribution, seed)
         outputs, structure, found = self._first_call(drawn, seed)
@@ -325,8 +326,8 @@ class Reference:
         others = self.drawn(distribution, seed + 1)
         calls = []
         self.restart(effects)
-        for number in range(CALLS):
-            inputs = drawn if number + 1 < CALLS else others
+        for number in range(count):
+            inputs = drawn if number + 1 < count else others
             own_inputs = map_tensors(inputs, torch.clone)
             outputs, structure = flatten(self.run(own_inputs, seed))
             own = [*map_tensors(outputs, torch.clone), *self.left(self.model, own_inputs, effects)]

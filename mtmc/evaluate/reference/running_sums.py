@@ -67,6 +67,11 @@ class RunningSums(TorchDispatchMode):
         named = kwargs or {}
         result = func(*args, **named)
         name = func._schema.name
+        with torch._C._DisableTorchDispatch():  # what is added here is nothing for the modes beneath this one
+            return self._lost(name, args, named, result)
+
+    def _lost(self, name: str, args: Any, named: Any, result: Any) -> Any:
+        """The result of an op, with what is lost of it."""
         if name in _NORMS and args[5]:
             self._statistics(args, result)
             return result
