@@ -13,11 +13,13 @@ from mtmc.rewrite.templates.channels_copy import LAUNCHER, ROUNDING, helpers
 
 @dataclass(frozen=True)
 class Copy:
-    """A value as a convolution is given it. last: with its channels last. rounded: to TF32."""
+    """A value as a convolution is given it. last: with its channels last. rounded: to TF32. in_order: as other kernels are
+    given what lies channels last, in the order of its dimensions."""
 
     value: str
     last: bool
     rounded: bool
+    in_order: bool = False
 
 
 class Copies:
@@ -47,6 +49,11 @@ class Copies:
             return None
         return self.kept(value) or self._add(Copy(value, True, False), self.turning(text))
 
+    def in_order(self, value: str, text: str) -> str:
+        """The copy of a value that lies in the order of its dimensions. text: makes it."""
+        copy = Copy(value, False, False, True)
+        return self._made.get(copy) or self._add(copy, text)
+
     def rounded(self, value: str, text: str, last: bool) -> str:
         """The copy of a value that is rounded to TF32. last: whether its channels lie last there. A copy that is turned
         already is read as it lies."""
@@ -68,6 +75,7 @@ class Copies:
         return f"{LAUNCHER}({text}, rounded=True)" if last else f"{ROUNDING}({text})"
 
     def _add(self, copy: Copy, text: str) -> str:
-        made = self._made[copy] = self._new(f"{copy.value}_{'rounded' if copy.rounded else 'last'}")
+        kind = "rounded" if copy.rounded else "in_order" if copy.in_order else "last"
+        made = self._made[copy] = self._new(f"{copy.value}_{kind}")
         self._line(f"{made} = {text}")
         return made

@@ -145,7 +145,11 @@ class ForwardPrinter:
             return self.copies.rounded(value, self.lying.given(value, text, printed), last)
         turned = value in printed.last and value not in self.lying.channels_last
         copy = self.copies.turned(value, text) if turned else None
-        return copy or self.lying.given(value, text, printed)
+        if copy is not None:
+            return copy
+        given = self.lying.given(value, text, printed)
+        several = len(self.graph.readers(value)) > 1
+        return self.copies.in_order(value, given) if several and given == f"{text}.contiguous()" else given
 
     def launch(self, stage: Stage, printed: Printed) -> None:
         """Launch the kernel of a stage. Raises: CoderError for a number that cannot be expressed."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
 from mtmc.rewrite.effects import Sharing
-from mtmc.rewrite.export import SAME_VALUES, copied
+from mtmc.rewrite.export import SAME_VALUES, copied, passed_on
 from mtmc.rewrite.graph import CONSTANT, Current, Graph, Mutation, Op, Ref, Tensor, Varying, in_tuple
 from mtmc.rewrite.lines import line_of
 
@@ -191,6 +191,8 @@ class Merger:
             self.names[node.name] = f"{self.names[parent.name]}_{index}"
             return
         same = copied(node) or (node.args[0] if str(node.target) in SAME_VALUES else None)
+        if all(passed_on(each) is not None for each in nodes):
+            same = passed_on(node)
         if same is not None:
             self.names[node.name] = self._convert([same]).name
             return

@@ -21,7 +21,7 @@ CASTS = {
 }
 
 
-def reference(forward: str) -> Reference:
+def reference(forward: str, folder: Path) -> Reference:
     source = f"""
 import torch
 from torch import nn
@@ -44,12 +44,12 @@ def get_init_inputs():
     return []
 """
     task = task_from_source(source, "it")
-    return Reference(task, task.small, Path.cwd(), 1, "cpu")
+    return Reference(task, task.small, folder, 1, "cpu")
 
 
 @pytest.mark.parametrize("forward", [PLAIN, *CASTS.values()], ids=["plain", *CASTS])
-def test_what_casts_is_watched_each_time_and_gives_the_same(forward: str) -> None:
-    made = reference(forward)
+def test_what_casts_is_watched_each_time_and_gives_the_same(forward: str, tmp_path: Path) -> None:
+    made = reference(forward, tmp_path)
     first, again = made.expected("drawn", 5), made.expected("drawn", 5)
     assert made._recasting.watched is (forward != PLAIN)
     assert first is not None and again is not None
@@ -75,8 +75,8 @@ def test_one_that_fails_tells_nothing() -> None:
     assert seen.watched is None and torch.get_default_dtype() == torch.float32
 
 
-def test_a_screening_asks_two_calls_in_a_row_and_a_verification_three() -> None:
-    made = reference(PLAIN)
+def test_a_screening_asks_two_calls_in_a_row_and_a_verification_three(tmp_path: Path) -> None:
+    made = reference(PLAIN, tmp_path)
     task = made._task
     counts = {depth: plan(task, depth, 1).calls for depth in ("screen", "verify")}
     assert counts == {"screen": 2, "verify": 3}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from mtmc.rewrite.body import Body, Index, Node, NotCovered, Operand, Part, Trailing, shape_of
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Shape, Tensor, Varying, is_one, last_channels, product, same
+from mtmc.rewrite.index_maps import Joined, Sliced
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.templates.launcher import allocation, contiguous_lines
@@ -21,6 +22,8 @@ from mtmc.rewrite.templates.writer import Writer
 
 FORMATS = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
 """Memory formats by the number of dimensions."""
+MOVED = (Joined, Sliced)
+"""Other places along one dimension, which is another one of a tensor that lies channels last."""
 
 
 def is_channels_last(stage: Stage) -> bool:
@@ -29,7 +32,16 @@ def is_channels_last(stage: Stage) -> bool:
 
 
 def full_shapes(graph: Graph, body: Body) -> tuple[Shape, ...]:
-    """The shapes whose tensors lie channels last: of what is reduced, of windows' operand and result, else of results."""
+    """The shapes whose tensors lie channels last: of what is reduced, of windows' operand and result, else of results; and
+    of what is joined to one of these shapes, or what a slice of one of them is of."""
+    found = list(_whole_shapes(graph, body))
+    for node in reversed(body.nodes):
+        if node.kind == "index" and isinstance(node.index, MOVED) and node.shape in found:
+            found += [shape_of(graph, body, read) for read in node.reads()]
+    return tuple(dict.fromkeys(found))
+
+
+def _whole_shapes(graph: Graph, body: Body) -> tuple[Shape, ...]:
     for node in body.nodes:
         if node.kind in ("window", "reduce") and isinstance(node.operands[0], str):
             inside = body.node(node.operands[0])
@@ -157,6 +169,8 @@ class _Permuting:
             return self._view(node)
         if node.kind == "reduce":
             return self._reduction(node)
+        if node.kind == "index" and isinstance(node.index, MOVED) and len(node.shape) == self.rank and not self.groups:
+            return self._moved(node, node.index)
         if node.kind != "window" or node.operation == "weighted sum":
             raise NotCovered(f"{node.name} is not done channels last")
         assert node.window is not None
@@ -225,6 +239,15 @@ class _Permuting:
         if not self._in_order(node.shape):
             raise NotCovered(f"{node.name} sees the elements in another order")
         return replace(node, shape=self._last(node.shape))
+
+    def _moved(self, node: Node, index: Joined | Sliced) -> Node:
+        """What is joined, or a slice, along the same dimension, wherever that is now. Raises: NotCovered."""
+        if set(node.reads()) & self.below:
+            raise NotCovered(f"{node.name} reads values without the dimensions that are reduced")
+        dim = last_channels(self.rank).index(index.dim)
+        operands = tuple(self._operand(item) for item in node.operands)
+        dims = (dim,) if node.dims else ()
+        return replace(node, operands=operands, shape=self._last(node.shape), dims=dims, index=replace(index, dim=dim))
 
     def _reduction(self, node: Node) -> Node:
         read = node.operands[0]
