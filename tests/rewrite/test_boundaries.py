@@ -88,3 +88,10 @@ def test_two_kernels_follow_the_convolution(name: str) -> None:
 def test_both_read_channels_that_lie_last(name: str) -> None:
     last = moved(rewritten(name), LAST)
     assert all(is_channels_last(stage) for stage in last.kernels())
+
+
+def test_a_kernel_with_a_pool_and_a_norm_in_it_starts_with_an_element_a_thread() -> None:
+    """All taps of an element are loaded at once, each with its group's statistics."""
+    kernel = rewritten("pooled").kernels()[-1]
+    assert kernel.template == "pointwise"
+    assert kernel.number("block") == 32 * kernel.number("num_warps")
