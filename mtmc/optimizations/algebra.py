@@ -52,7 +52,8 @@ whose channels lie last, or that mix them at each place. An Einstein sum of thre
 where that has no label of its own. Rows of a large product that end within a line get zeros behind them. One token's
 attention, written as sums, is attention; values weighted by a difference of two softmaxes are a difference of
 attentions. Products that come in are offered a second time as kernels, joined with their neighbours: two around a
-softmax as attention. A norm before a pool, a softmax or a mean becomes its statistics and steps that those take in.
+softmax as attention. A norm before a pool, a softmax or a mean becomes its statistics and steps that those take in; the
+bias and the activation of a convolution before it are done in both kernels.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from mtmc.optimizations.boundaries import are_for_two, is_for_the_next, stays_with_rows
 from mtmc.optimizations.recomputing import repeats_much
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.flow import Flow
@@ -73,6 +74,7 @@ class _Growing:
     _families: dict[tuple[str, ...], str | None] = field(default_factory=dict)
     _members: dict[Stage, tuple[Stage, ...]] = field(default_factory=dict)
     _movers: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    _for_others: dict[tuple[tuple[str, ...], tuple[str, ...]], bool] = field(default_factory=dict)
     _in_parts: bool = False
     """Whether elementwise kernels may be joined whose results have other numbers of elements."""
     _before: bool = False
@@ -135,7 +137,7 @@ class _Growing:
         if self._in_parts:
             return one == two == "pointwise"
         if one in MEMORY and two in MEMORY:
-            return True
+            return not self._is_for_another(first, second)
         if self._before and one == "pointwise" and two in MULTIPLY:
             return True
         return one in MULTIPLY and two == "pointwise" and (not first.is_torch or self._in_fp32(first, one))
@@ -153,6 +155,22 @@ class _Growing:
                 if readers and all(self._family(reader) in MEMORY for reader in readers):
                     return True
         return False
+
+    def _is_for_another(self, first: Stage, second: Stage) -> bool:
+        """Whether what goes element by element is better in another kernel than that of these two, see `boundaries`."""
+        assert self._flow is not None
+        one, two = self._family(first), self._family(second)
+        if one == "pointwise" and stays_with_rows(self.version, first, second):
+            return True
+        if (one, two) == ("pointwise", "rowwise") and self._flow.independent(first, second):
+            first, second = second, first
+        elif two != "pointwise" or one not in ("rowwise", "pointwise"):
+            return False
+        key = (first.ops, second.ops)
+        if key not in self._for_others:
+            found = are_for_two if one == two else is_for_the_next
+            self._for_others[key] = found(self.version, self._flow, first, second)
+        return self._for_others[key]
 
     def _moves(self, stage: Stage) -> bool:
         """Whether a stage only moves elements."""

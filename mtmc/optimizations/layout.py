@@ -17,7 +17,7 @@ from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.graph import Ref, is_one
-from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.plan import Plan, Stage, merged_ops
 from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.templates import TEMPLATES
 from mtmc.rewrite.templates.channels_last import FORMATS, full_shapes, is_channels_last, to_channels_last
@@ -85,8 +85,7 @@ class Layout(Optimization):
         if not any(is_wide(version, stage) for stage in convolutions):
             return
         child = _channels_last(version)
-        pairs = zip(version.plan.stages, child.stages, strict=True)
-        changed = [stage for stage, other in pairs if stage != other]
+        changed = [stage for stage in version.plan.stages if stage not in child.stages]
         if not changed:
             return
         sentence = SENTENCE.format("the library's " if any(stage.is_torch for stage in convolutions) else "")
@@ -148,7 +147,10 @@ def _channels_last(version: Version) -> Plan:
             changed = stage.scheduled({"layout": "channels_last"})
         elif not stage.is_torch:
             own = reads if stage.template == CONVOLUTION else frozenset[str]()
-            changed = _channels_last_kernel(version, stage, last | turned | own)
+            changed, views = _channels_last_kernel(version, stage, last | turned | own), list[Stage]()
+            if changed == stage:
+                changed, views = _with_views_taken_in(version, stage, stages, last)
+            stages = [each for each in stages if each not in views]
         if stage.is_torch and (is_channels_last(changed) or reads & last):
             last |= makes
         elif is_channels_last(changed):
@@ -180,6 +182,31 @@ def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Sta
     if not version.prints(changed) or not set(print_stage(version.graph, changed, changed.name).last) & last:
         return stage
     return changed
+
+
+def _with_views_taken_in(
+    version: Version, stage: Stage, before: Sequence[Stage], last: set[str]
+) -> tuple[Stage, list[Stage]]:
+    """The kernel over memory in channels-last order together with the views of such tensors that it alone reads, if that can
+    be, and these views: channels in groups, seen by a call of torch, would be copied."""
+    graph = version.graph
+    makes, reads = graph.flow(stage.ops)
+    views = [
+        each
+        for each in before
+        if version.is_free(each)
+        and not graph.flow(each.ops)[1].isdisjoint(last)
+        and not graph.flow(each.ops)[0].isdisjoint(reads - makes)
+        and all(reader in stage.ops for out in graph.leaving(each.ops) for reader in graph.readers(out))
+        and graph.results().isdisjoint(graph.flow(each.ops)[0])
+    ]
+    if not views or is_channels_last(stage):
+        return stage, []
+    larger = version.as_kernel(merged_ops(graph, (*views, stage)), {stage.template: dict(stage.schedule)})
+    if larger is None or larger.template != stage.template:
+        return stage, []
+    changed = _channels_last_kernel(version, larger, last)
+    return (stage, []) if changed == larger else (changed, views)
 
 
 def _is_convolution(version: Version, stage: Stage) -> bool:

@@ -68,8 +68,8 @@ class Window:
     and for a transposed convolution the other way: its operand's position takes the result's place in this equation.
     ceil: whether the last window may reach over the end. adaptive: windows are as even shares of the operand as there
     can be, `size` is the widest. counted: what a mean divides by: "all" taps, those up to the end of the padding
-    ("padded"), or those on elements ("inside"). groups: of a convolution's channels. last: whether channels stand behind the
-    spatial dimensions, in a body that goes over memory in that order.
+    ("padded"), or those on elements ("inside"). groups: of a convolution's channels. last: how many dimensions stand behind
+    the spatial ones in a body that goes over memory in that order: the channels, or groups and the channels of each.
     """
 
     size: tuple[Size, ...]
@@ -80,7 +80,7 @@ class Window:
     adaptive: bool = False
     counted: str = "all"
     groups: Size = ()
-    last: bool = False
+    last: int = 0
 
 
 @dataclass(frozen=True)

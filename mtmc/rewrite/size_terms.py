@@ -72,6 +72,14 @@ class Terms:
         for name, tensor in self.tensors:
             yield from _neighbours_of(name, tensor)
 
+    def shared(self) -> Iterator[tuple[str, Size]]:
+        """Elements of one tensor for each of another: how many have a group's number in common."""
+        totals = [(name, product(tensor.shape)) for name, tensor in self.tensors if tensor.shape]
+        for name, many in totals:
+            for other, few in totals:
+                if all(b and a % b == 0 for a, b in zip(many, few, strict=True)):
+                    yield f"{name}.numel() // {other}.numel()", tuple(a // b for a, b in zip(many, few, strict=True))
+
     def _near(self) -> Iterator[tuple[str, Size]]:
         """One or two less or more than a dimension: what slices leave, or differences of neighbours."""
         for text, size in self.simple:

@@ -92,7 +92,8 @@ class Scope:
     def _several(self, size: Size) -> str | None:
         """The same multiple of a dimension at every variant, where sizes differ; two dimensions joined, as a concatenation
         has them; a dimension times what else can be expressed: a stride in a tensor whose groups are repeated; the same
-        multiple of neighbouring dimensions: the elements of a group of so many channels."""
+        multiple of neighbouring dimensions: the elements of a group of so many channels; as many of one tensor as there are
+        for each of another."""
         if len(set(size)) < _SEVERAL_FROM or min(size) < 1:
             return None
         simple, known = self._simple, dict[Size, str]()
@@ -116,7 +117,7 @@ class Scope:
             factors = {a / b for a, b in zip(size, values, strict=True) if b}
             if len(factors) == 1 and len(set(values)) > 1 and (factor := factors.pop()) == int(factor):
                 return f"{int(factor)} * {text}"
-        return None
+        return next((text for text, values in self._terms.shared() if values == size), None)
 
     def shape(self, shape: Sequence[Size]) -> str:
         """Expression of a shape as a tuple. Raises: NoExpression."""

@@ -21,7 +21,8 @@ _CONVOLUTIONS = frozenset(
 )
 
 
-def _added_behind(graph: Graph, op: Op) -> Finding | None:
+def added_behind(graph: Graph, op: Op) -> Finding | None:
+    """A library convolution with a bias, all of whose readers can be kernels."""
     if op.target not in _CONVOLUTIONS or len(op.args) < 3 or not isinstance(op.args[2], Ref):
         return None
     result, bias = op.outputs[0], op.args[2]
@@ -45,4 +46,4 @@ def _takes_up(graph: Graph, name: str) -> bool:
     return bool(kinds - {"view"}) and kinds <= {"map", "reduce", "view", "max", "mean", "sum"}
 
 
-BIASES: tuple[Rule, ...] = (_added_behind,)
+BIASES: tuple[Rule, ...] = (added_behind,)

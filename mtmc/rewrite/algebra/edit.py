@@ -122,9 +122,9 @@ class Editor:
             if op.name == self.op.name:
                 listed += self._ops
             else:
-                args, kwargs = _exchanged(op.args, pairs), _exchanged(dict(op.kwargs), pairs)
+                args, kwargs = exchanged(op.args, pairs), exchanged(dict(op.kwargs), pairs)
                 listed.append(replace(op, args=args, kwargs=kwargs))
-        output = _exchanged(self.graph.output, pairs)
+        output = exchanged(self.graph.output, pairs)
         names = {old: new.name for old, new in pairs.items()}
         mutations = tuple(replace(each, value=names.get(each.value, each.value)) for each in self.graph.mutations)
         made = replace(
@@ -185,13 +185,14 @@ def same_elsewhere(shape: Shape, other: Shape, dims: tuple[int, ...]) -> bool:
     )
 
 
-def _exchanged(item: Any, pairs: Mapping[str, Ref]) -> Any:
+def exchanged(item: Any, pairs: Mapping[str, Ref]) -> Any:
+    """An argument with other values in the places of some."""
     if isinstance(item, Ref):
         return pairs.get(item.name, item)
     if isinstance(item, dict):
-        return {key: _exchanged(part, pairs) for key, part in item.items()}
+        return {key: exchanged(part, pairs) for key, part in item.items()}
     if isinstance(item, (tuple, list)):
-        return type(item)(_exchanged(part, pairs) for part in item)
+        return type(item)(exchanged(part, pairs) for part in item)
     return item
 
 

@@ -8,15 +8,18 @@ statistics become
 
 What it is for: a kernel that goes over channels or groups takes in nothing that reduces over something else. Apart from its
 statistics the norm is elementwise, and a pool, a softmax or a mean behind it takes that in: what is between them need not
-be written and read again.
+be written and read again. Nor need what is normed, where it is elementwise work itself: the statistics are of a copy of that
+work, so that both kernels start from what it is made of. The bias of a library convolution is such work (see `biases`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, nodes_of
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Varying
+from mtmc.rewrite.algebra.biases import added_behind
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, exchanged, nodes_of
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Varying, product, same
 from mtmc.rewrite.operators.steps import argument
 
 _TRAINED = "aten._native_batch_norm_legit_functional.default"
@@ -25,12 +28,12 @@ _GROUPED = ((2, "weight", None), (3, "bias", None), (4, "eps", 1e-5))
 """Further arguments of a group norm: where they stand, what they are called and what they usually are."""
 _FAR = 8
 """Elementwise ops between a norm and what reduces its result."""
+_AGAIN = 8
+"""Elementwise ops that are done once more for the statistics: a kernel has time for more while it reads."""
 
 
 def _of_channels(graph: Graph, op: Op) -> Finding | None:
     """A batch norm in training."""
-    if op.target not in _NORMS:
-        return None
     x, weight, bias, mean, variance, training, momentum, eps = op.args[:8]
     if not training or (op.target != _TRAINED and mean is not None) or not _is_reduced(graph, op.outputs[0], _FAR):
         return None
@@ -38,11 +41,14 @@ def _of_channels(graph: Graph, op: Op) -> Finding | None:
     if not graph.used.isdisjoint(op.outputs[1:3]) or len(shape) < 2 or op.kwargs:
         return None
     edit, channels, dims = Editor(graph, op), (shape[1],), (0, *range(2, len(shape)))
-    spread, centre = edit.pair("aten.var_mean.correction", (x, dims), channels, ("spread", "centre"), {"correction": 0})
+    own = _made_again(edit, x)
+    spread, centre = edit.pair(
+        "aten.var_mean.correction", (own, dims), channels, ("spread", "centre"), {"correction": 0}
+    )
     known = (x, weight, bias, centre, spread, False, 0.0, eps, False)
     pairs = {op.outputs[0]: edit.add("aten.batch_norm.default", known, graph.values[op.outputs[0]].shape, "known")}
     if op.target == _TRAINED:
-        new = edit.add("aten.var.correction", (x, dims), channels, "unbiased", {"correction": 1})
+        new = edit.add("aten.var.correction", (own, dims), channels, "unbiased", {"correction": 1})
         pairs[op.outputs[3]] = _followed(edit, centre, mean, momentum, channels)
         pairs[op.outputs[4]] = _followed(edit, new, variance, momentum, channels)
     return edit.replaced(_sentence(op), (op.name,), pairs)
@@ -50,7 +56,7 @@ def _of_channels(graph: Graph, op: Op) -> Finding | None:
 
 def _of_groups(graph: Graph, op: Op) -> Finding | None:
     """A group norm."""
-    if op.target != "aten.group_norm.default" or not _is_reduced(graph, op.outputs[0], _FAR):
+    if not _is_reduced(graph, op.outputs[0], _FAR):
         return None
     x, groups = op.args[:2]
     weight, bias, eps = (argument(op, at, name, usual) for at, name, usual in _GROUPED)
@@ -62,7 +68,7 @@ def _of_groups(graph: Graph, op: Op) -> Finding | None:
 
 def _of_instances(graph: Graph, op: Op) -> Finding | None:
     """An instance norm by statistics of its input."""
-    if op.target != "aten.instance_norm.default" or not op.args[5] or not _is_reduced(graph, op.outputs[0], _FAR):
+    if not op.args[5] or not _is_reduced(graph, op.outputs[0], _FAR):
         return None
     x, weight, bias, mean, *_, eps = op.args[:8]
     return None if mean is not None else _normed(Editor(graph, op), x, graph.values[x.name].shape, (weight, bias, eps))
@@ -76,8 +82,8 @@ def _normed(edit: Editor, x: Ref, grouped: Shape, settings: tuple[Any, Any, floa
         return None
     kept = (*grouped[:2], *(one,) * (len(grouped) - 2))
     seen, dims = edit.shaped(x, grouped), tuple(range(2, len(grouped)))
-    known = {"correction": 0, "keepdim": True}
-    spread, centre = edit.pair("aten.var_mean.correction", (seen, dims), kept, ("spread", "centre"), known)
+    own, known = edit.shaped(_made_again(edit, x), grouped), {"correction": 0, "keepdim": True}
+    spread, centre = edit.pair("aten.var_mean.correction", (own, dims), kept, ("spread", "centre"), known)
     scale = edit.add("aten.rsqrt.default", (edit.add("aten.add.Tensor", (spread, eps), kept, "raised"),), kept, "scale")
     apart = edit.add("aten.sub.Tensor", (seen, centre), grouped, "apart")
     made = edit.shaped(edit.add("aten.mul.Tensor", (apart, scale), grouped, "normal"), shape)
@@ -86,6 +92,33 @@ def _normed(edit: Editor, x: Ref, grouped: Shape, settings: tuple[Any, Any, floa
         if isinstance(parameter, Ref):
             made = edit.add(target, (made, edit.shaped(parameter, along)), shape, "known")
     return edit.replaced(_sentence(op), (op.name,), {op.outputs[0]: made})
+
+
+def _made_again(edit: Editor, x: Ref) -> Ref:
+    """A value by ops of its own, as far back as these are elementwise and read one value of its size; the value itself where
+    it is none of such ops, or is written in any case."""
+    graph = edit.graph
+    if x.name in graph.results() or set() in [_kinds(graph, name) for name in graph.readers(x.name)]:
+        return x
+    by: dict[str, Ref] = {}
+    for maker in reversed(_chain(graph, x.name)[0]):
+        tensor = graph.values[maker.outputs[0]]
+        args, kwargs = exchanged(maker.args, by), exchanged(dict(maker.kwargs), by)
+        again = edit.add(maker.target, args, tensor.shape, "again", kwargs, tensor.strides, tensor.dtype)
+        by = {maker.outputs[0]: again}
+    return by.get(x.name, x)
+
+
+def _chain(graph: Graph, value: str) -> tuple[list[Op], str]:
+    """The elementwise ops that make a value of one of its size, the last one first; and that one, which is none of such."""
+    found, size = list[Op](), product(graph.values[value].shape)
+    while len(found) < _AGAIN and (maker := graph.by_name.get(graph.producer.get(value, ""))) is not None:
+        large = {name for name in maker.refs() if same(product(graph.values[name].shape), size)}
+        if len(large) != 1 or {node.kind for node in nodes_of(graph, maker.name)} != {"map"}:
+            break
+        found.append(maker)
+        [value] = large
+    return found, value
 
 
 def _sentence(op: Op) -> str:
@@ -118,4 +151,23 @@ def _kinds(graph: Graph, name: str) -> set[str]:
     return kinds if kinds <= {"map", "reduce", "window", "view"} else set()
 
 
-STATISTICS: tuple[Rule, ...] = (_of_channels, _of_groups, _of_instances)
+def _of_a_norm(graph: Graph, op: Op) -> Finding | None:
+    """A norm; where a library convolution with a bias is before it, and elementwise work at most between the two, that as an
+    addition of its own besides."""
+    rule = _RULES.get(op.target)
+    found = None if rule is None else rule(graph, op)
+    source = "" if found is None else graph.producer.get(_chain(graph, op.refs()[0])[1], "")
+    maker = graph.by_name.get(source)
+    bare = None if maker is None else added_behind(graph, maker)
+    if rule is None or bare is None:
+        return found
+    found = rule(bare.graph, bare.graph.by_name[op.name])
+    return None if found is None else replace(found, ops=(*bare.ops, *found.ops))
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(_NORMS, _of_channels),
+    "aten.group_norm.default": _of_groups,
+    "aten.instance_norm.default": _of_instances,
+}
+STATISTICS: tuple[Rule, ...] = (_of_a_norm,)

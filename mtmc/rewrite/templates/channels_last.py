@@ -68,6 +68,11 @@ def _groups_channels(part: Shape, full: Shape) -> bool:
     return alike and same(product(part[1:3]), full[1])
 
 
+def _is_of_a_group(part: Shape) -> bool:
+    """Whether a shape [N, groups, channels of each, ...] is that of a number for each group."""
+    return all(is_one(size) for size in part[2:])
+
+
 def channels_last_values(graph: Graph, body: Body) -> tuple[str, ...]:
     """The operands and results that lie channels last where the stage does."""
     full = full_shapes(graph, body)
@@ -95,12 +100,27 @@ def to_channels_last(graph: Graph, body: Body) -> tuple[Graph, Body]:
     if not set(channels_last_values(graph, body)) & set(body.loads):
         raise NotCovered("no operand has the full shape")
     grouped = (node.shape for node in body.nodes if node.kind == "view" and _groups_channels(node.shape, full[0]))
-    permuting = _Permuting(graph, body, full, rank, next(grouped, ())[1:3])
+    permuting = _Permuting(graph, body, full, rank, next(grouped, ())[1:3], aside=_beside_reduced(body, rank))
     nodes = tuple(permuting.node(node) for node in body.nodes)
     for value in body.stores:
         permuting.store(value)
     parts = tuple(_last_part(part, rank) if part.value in permuting.values else part for part in body.parts)
     return replace(graph, values={**graph.values, **permuting.values}), replace(body, nodes=nodes, parts=parts)
+
+
+def _beside_reduced(body: Body, rank: int) -> frozenset[str]:
+    """Maps of fewer dimensions that read values from outside alone, for what is left of a reduction: running statistics."""
+    reduced, aside = set[str](), set[str]()
+    for node in body.nodes:
+        if node.kind == "reduce" or not reduced.isdisjoint(node.reads()):
+            reduced.add(node.name)
+    few = [node for node in body.nodes if node.kind == "map" and len(node.shape) < rank]
+    left = {node.name for node in few} & reduced
+    for node in reversed(few):
+        readers = {each.name for each in body.nodes if node.name in each.reads()}
+        if node.name not in reduced and readers and readers <= left | aside:
+            aside.add(node.name)
+    return frozenset(aside)
 
 
 def _last_part(part: Part, rank: int) -> Part:
@@ -146,7 +166,7 @@ class _Permuting:
 
     groups: sizes in which channels are seen by groups, in all nodes and operands then; () where they are not. values: what
     is then known of values from outside. below: nodes from which a reduction has taken dimensions; they stay as they are,
-    since what is left of the dimensions is in the same order.
+    since what is left of the dimensions is in the same order. aside: nodes for these alone, which stay as they are too.
     """
 
     graph: Graph
@@ -156,6 +176,7 @@ class _Permuting:
     groups: Shape = ()
     values: dict[str, Tensor] = field(default_factory=dict)
     below: set[str] = field(default_factory=set)
+    aside: frozenset[str] = frozenset()
 
     def node(self, node: Node) -> Node:
         """The node, permuted. Raises: NotCovered."""
@@ -175,7 +196,8 @@ class _Permuting:
             raise NotCovered(f"{node.name} is not done channels last")
         assert node.window is not None
         operands = (self._operand(node.operands[0]), *node.operands[1:])  # filters stay as they are
-        return replace(node, operands=operands, shape=self._last(node.shape), window=replace(node.window, last=True))
+        window = replace(node.window, last=2 if self.groups else 1)
+        return replace(node, operands=operands, shape=self._last(node.shape), window=window)
 
     def _grouped(self, node: Node) -> Node:
         """A view of a full tensor with its channels in groups, work on elements seen so or on a number a group, or what a
@@ -190,15 +212,26 @@ class _Permuting:
                 raise NotCovered(f"{node.name} is a place, which is another one in this order")
             dims = (*range(1, self.rank - 1), self.rank)
             return replace(node, dims=dims, shape=self._in_groups(node.shape))
-        a_group = all(is_one(size) for size in node.shape[2:])
-        if node.kind == "map" and self._is_of_groups(node) and (a_group or _groups_channels(node.shape, self.full[0])):
+        a_group, of_groups = _is_of_a_group(node.shape), self._is_of_groups(node)
+        if node.kind == "view" and a_group and of_groups:
+            return replace(node, shape=self._in_groups(node.shape))
+        if node.kind == "map" and of_groups and (a_group or _groups_channels(node.shape, self.full[0])):
+            for read in node.reads():
+                if self.body.node(read) is None:
+                    tensor = self.graph.values[read]
+                    self._know(read, replace(tensor, shape=self._in_groups(tensor.shape)))
             return replace(node, shape=self._in_groups(node.shape))
         raise NotCovered(f"{node.name} is other work on groups of channels")
 
     def _is_of_groups(self, node: Node) -> bool:
-        """Whether all that a node reads is seen in groups of channels."""
-        found = [self.body.node(read) for read in node.reads()]
-        return all(each is not None and len(each.shape) == self.rank + 1 for each in found)
+        """Whether all that a node reads is seen in groups of channels, or is a number for each group."""
+        for read in node.reads():
+            if len(shape_of(self.graph, self.body, read)) != self.rank + 1:
+                return False
+            tensor = self.graph.values[read] if self.body.node(read) is None else None
+            if tensor is not None and not (tensor.contiguous and _is_of_a_group(tensor.shape)):
+                return False
+        return True
 
     def _in_groups(self, part: Shape) -> Shape:
         """A shape [N, groups, channels of each, ...], channels last."""
@@ -210,12 +243,16 @@ class _Permuting:
         tensor = self.graph.values[value]
         if value in self.below:
             return
+        if len(tensor.shape) == self.rank + 1 and _is_of_a_group(tensor.shape):
+            self.values[value] = replace(tensor, shape=self._in_groups(tensor.shape))
+            return
         if tensor.shape not in self.full and not self._in_order(tensor.shape):
             raise NotCovered(f"{value} would lie in another order")
         self.values[value] = Tensor(self._last(tensor.shape), tensor.dtype, True)
 
     def _map(self, node: Node) -> Node:
         below = {read in self.below for read in node.reads() if self.body.node(read) is not None}
+        below |= {True} if node.name in self.aside else set()
         if True not in below:
             operands = tuple(self._operand(item) for item in node.operands)
             return replace(node, operands=operands, shape=self._last(node.shape))
@@ -260,7 +297,7 @@ class _Permuting:
         if len(shape) != self.rank or (node.operation.startswith("arg") and len(node.dims) > 1):
             raise NotCovered(f"{node.name} reduces in another order")
         operands = (self._operand(read), *node.operands[1:])
-        dims = tuple(sorted({0: 0, 1: self.rank - 1}.get(dim, dim - 1) for dim in node.dims))
+        dims = tuple(sorted(at for dim in node.dims for at in self._places_of(dim)))
         if len(node.shape) == self.rank:
             return replace(node, operands=operands, dims=dims, shape=self._last(node.shape))
         one = (1,) * len(self.graph.variants)
@@ -268,6 +305,12 @@ class _Permuting:
             raise NotCovered(f"{node.name} leaves dimensions in another order")
         self.below.add(node.name)
         return replace(node, operands=operands, dims=dims)
+
+    def _places_of(self, dim: int) -> tuple[int, ...]:
+        """Where a dimension of a full shape stands, channels last."""
+        if dim == 1:
+            return (self.rank - 1, self.rank) if self.groups else (self.rank - 1,)
+        return (max(dim - 1, 0),)
 
     def _operand(self, item: Operand) -> Operand:
         """The operand as it is read."""

@@ -64,7 +64,7 @@ class Convolution:
         """Tiles as high as there are channels (up to 64, or 128 where they lie last), 128 positions wide."""
         found = analyse(graph, body)
         rows, inner = product_sizes(graph, found)
-        last = found.window.last
+        last = bool(found.window.last)
         reduces = any(node.kind == "reduce" for node in found.after)
         most = MOST_REDUCED if reduces else 128 if last else 64
         channels = max(16, min(most, power_of_two_above(rows[0])))

@@ -43,11 +43,13 @@ class Pointwise:
         return all(node.kind in ("map", "view", "index") or is_tapped(node) for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """1024 elements a program, 4 warps; a tile of 64 x 64 and 8 warps where an operand lies transposed."""
+        """1024 elements a program, 4 warps, or one a thread where each is of a window; a tile of 64 x 64 and 8 warps where
+        an operand lies transposed."""
         laid = as_laid(graph, body)
         found = transposed(laid.graph, laid.body)
         if found is None:
-            return {"block": 1024, "num_warps": 4}
+            windows = any(node.kind == "window" for node in body.nodes)
+            return {"block": FEW if windows else 1024, "num_warps": 4}
         across, along = (min(TILE, power_of_two_above(size[0])) for size in (found.across, found.along))
         return {"block": across * along, "num_warps": 8 if across * along > 2048 else 4, "tile": across}
 
@@ -74,6 +76,8 @@ class Pointwise:
 
 ELSEWHERE = ("index", "window")
 """Kinds of nodes that ask for their operands at other places than the one at hand."""
+FEW = 128
+"""Elements of a program of which each is of a window: all its taps are loaded at once."""
 TILE = 64
 """Elements of a tile each way."""
 Part = tuple[Size, tuple[str, ...]]

@@ -86,7 +86,7 @@ _Item = TypeVar("_Item")
 
 def _apart(window: Window, each: tuple[_Item, ...]) -> tuple[tuple[_Item, ...], tuple[_Item, ...], tuple[_Item, ...]]:
     """Something of each dimension, by those before the spatial ones, these, and those behind: none, or the channels."""
-    end = len(each) - int(window.last)
+    end = len(each) - window.last
     start = end - len(window.size)
     return each[:start], each[start:end], each[end:]
 

@@ -150,21 +150,20 @@ class Writer:
         shared = self._shared_by_rows(offset)
         if shared:
             self.alike.add(shared)
-            first = _ROW.sub("first_row", address)
-            without = " & ".join(each for each in bare(reach.mask).split(" & ") if each != "row_mask")
+            first, without = _ROW.sub("first_row", address), _guard(reach.mask, "row_mask", other)
             self.line("if ALIKE:  # the rows at hand have it in common")
-            self.line(f"    {variable} = tl.load({first}{f', mask={without}{other}' if without else ''}){cast}")
+            self.line(f"    {variable} = tl.load({first}{without}){cast}")
             self.line("else:")
         elif segment:
             self.segments.add(segment)
             first = _COLUMN.sub("start", address)
-            last = _COLUMN.sub("last_col", address)
+            last, without = _COLUMN.sub("last_col", address), _guard(reach.mask, "col_mask", other)
             self.line("if ALIGNED:  # the columns at hand have it in common")
-            self.line(f"    {variable} = tl.load({first}, mask=row_mask{other}){cast}")
+            self.line(f"    {variable} = tl.load({first}{without}){cast}")
             self.line("elif LONG:  # or there is one border between them")
-            self.line(f"    {variable}_first = tl.load({first}, mask=row_mask{other}){cast}")
+            self.line(f"    {variable}_first = tl.load({first}{without}){cast}")
             self.line("    last_col = tl.minimum(start + BLOCK_COLS, n_cols) - 1")
-            self.line(f"    {variable}_last = tl.load({last}, mask=row_mask{other}){cast}")
+            self.line(f"    {variable}_last = tl.load({last}{without}){cast}")
             border = f"cols < (start // {segment} + 1) * {segment}"
             self.line(f"    {variable} = tl.where({border}, {variable}_first, {variable}_last)")
             self.line("else:")
@@ -247,6 +246,12 @@ class Writer:
             size = self.size(operand.size)
             return f"({size} - {operand.less})" if operand.less else size
         raise NotCovered(f"{operand} is not at hand")
+
+
+def _guard(mask: str, known: str, other: str) -> str:
+    """The arguments of a load by some masks, but for one that holds. other: what there is where they do not."""
+    rest = " & ".join(each for each in bare(mask).split(" & ") if each != known)
+    return f", mask={rest}{other}" if rest else ""
 
 
 def _literal(value: float) -> str:
