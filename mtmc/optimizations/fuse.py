@@ -45,7 +45,8 @@ kernel and ends no fusion: attention reads a cache in pages through its table of
 length not at all. Nor do a few neighbours of each element (pools, depthwise convolutions), a sum of a few elements, or
 the sum over all rows of what each row's softmax gave: a divergence over a vocabulary is one kernel. Grouped products
 (`torch._grouped_mm`) take what follows, as others do. Two products with a scale, a mask and a softmax between them are
-attention at once, with or without what makes the mask.
+attention at once, with or without what makes the mask. Rows that others broadcast (decays that are
+normalized) are worked out by the kernel of those; heads that are normed, then stand token by token, are one kernel.
 
 ## When it pays
 Nearly always where memory is the limit: elementwise after anything, elementwise before a product, a reduction after

@@ -56,6 +56,10 @@ _NARROW = (_FEW, _Tile(16, 32, 256, 4, 3, 2, 1.0), _Tile(16, 16, 512, 4, 3, 2, 1
 """The same for fewer columns: as many bytes of the right operand in a stage, so as much on its way. In bf16 on an H100 the
 last one has 1.02x and 1.06x of the fastest library's speed at 16 x 14336 x 4096 and 1 x 4096 x 4096, within 1% of the best
 schedule; at 16 x 4096 x 14336 the first one is (results/hopper_decode.md)."""
+_SOME = _Tile(64, 128, 64, 4, 4, 2, 1.0)
+"""For at most 64 rows and many columns, which wait for the right operand, too. Each block of columns reads the rows again,
+by way of the L2 cache: with 64 columns as many bytes as of the right operand. 64 x 2304 x 256128 in bf16 with a tanh behind
+took 0.48 ms on an H200 with tiles of 64 x 64, the library's product alone 0.31."""
 _BUSY = 1.5
 """Programs for each multiprocessor from which on all have some: 224 for 132 did well, and 128 worse than 256."""
 _SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
@@ -164,6 +168,9 @@ def _is_plain(found: softmax_product.SoftmaxProduct) -> bool:
 
 def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:
     """The tile that suits a product's sizes and types."""
+    some = halves and _FEW.m < found.m[0] <= _SOME.m and len(found.factors) == 1 and not found.batch
+    if some and _tiles(found, _SOME) >= _BUSY * hardware.sms:
+        return _SOME
     if len(found.factors) > 2:
         return _SEVERAL
     sums = found.fp8  # kept in fp32: a second tile in registers, as for a second product

@@ -8,8 +8,10 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import IN_ORDER, Graph, Op
 from mtmc.rewrite.numbers import made_of_numbers
+from mtmc.rewrite.repeated_rows import repeated_rows
 from mtmc.rewrite.scaled import after_product
 from mtmc.rewrite.totals import by_rows
+from mtmc.rewrite.turned_rows import turned_rows
 from mtmc.rewrite.written_out import written_out
 
 
@@ -86,4 +88,4 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
     nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
     loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
     body = after_product(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores)))
-    return by_rows(graph, written_out(graph, body))
+    return turned_rows(graph, repeated_rows(graph, by_rows(graph, written_out(graph, body))))

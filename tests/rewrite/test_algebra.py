@@ -59,6 +59,22 @@ BEFORE_EACH = "torch.cat((torch.ones_like(s[:, :1]), s[:, :-1]), 1)"
 CACHE = "torch.randn(rows, cols, 3, size)"
 WEIGHTED = "(s.softmax(1)[..., None] * (x + 1)).sum(1)"
 FITS = {
+    "a query over keys": (
+        "one_row",
+        reference("return (x[:, :, :1] @ x.transpose(2, 3)).softmax(-1)", "torch.randn(rows, 3, cols, size)"),
+    ),
+    "a read of a state": (
+        "one_row",
+        reference("return (x[..., 0].unsqueeze(2) @ (x * 2)).squeeze(2)", "torch.randn(rows, 3, size, size)"),
+    ),
+    "a state times a column": (
+        "one_row",
+        reference("return (x.tanh() @ x[:, :1].mT).squeeze(-1) + x[:, 0, :1]", "torch.randn(rows, cols, size)"),
+    ),
+    "a row of a product in batches": (
+        "one_row",
+        reference("return torch.bmm(x[:, :1].exp(), x.mT)", "torch.randn(rows, cols, size)"),
+    ),
     "a token's attention": (
         "one_token",
         reference(f"s = (x[:, 0][:, None] * x).sum(-1); return {WEIGHTED}", CACHE),
@@ -269,6 +285,13 @@ FITS = {
     ),
 }
 KEPT = {
+    "a row of one product": ("one_row", reference("return x[:1] @ x.mT")),
+    "a row for all products": ("one_row", reference("return x[0, :1] @ x.mT", "torch.randn(rows, cols, size)")),
+    "two rows of products": ("one_row", reference("return x[:, :2] @ x.mT", "torch.randn(rows, cols, size)")),
+    "numbers of vectors": (
+        "one_row",
+        reference("return x[:, :1] @ x[:, :1].mT", "torch.randn(rows, cols, size)"),
+    ),
     "a token's attention with a mask": (
         "one_token",
         reference(f"s = (x[:, 0][:, None] * x).sum(-1); s = s.where(s > 0, -9.0); return {WEIGHTED}", CACHE),

@@ -54,6 +54,9 @@ def test_stages_hold_as_many_bytes_and_more_than_latency_times_bandwidth() -> No
         (1, 4096, 4096, (16, 512, 3), 1),
         (16, 4096, 8192, (32, 256, 3), 1),  # 128 or 256
         (8, 8192, 1024, (16, 512, 3), 4),  # 64 programs, 256 with shares of 2048, which are four slices
+        (64, 2304, 32000, (128, 64, 4), 1),  # 250 programs
+        (64, 4096, 14336, (128, 64, 3), 1),  # 112 are too few: a tile of large products
+        (17, 2304, 256128, (128, 64, 4), 1),
         (8, 4096, 256, (16, 512, 3), 2),  # 16 programs, 32 with shares of 2048; of 1024 there are no three slices
     ],
 )

@@ -54,6 +54,8 @@ ROWS = {
     "too_long_for_registers": ("x.softmax(1)", "16, 4096, 1, 32", {"passes": "loop"}),
     # Rows that are reduced alone, many and few, and one whose elements are results.
     "many_sums": ("x.sum(3)", "64, 64, 16, 2880", {"passes": "registers", "block_rows": 4, "num_warps": 8}),
+    "many_short_sums": ("x.sum(3)", "64, 64, 160, 128", {"passes": "registers", "block_rows": 32, "num_warps": 8}),
+    "some_short_sums": ("x.sum(3)", "32, 32, 40, 128", {"passes": "registers", "block_rows": 8, "num_warps": 4}),
     "few_sums": ("x.sum(3)", "64, 4, 16, 2880", {"passes": "registers", "block_rows": 1}),
     "many_softmaxes": ("x.softmax(3)", "64, 64, 16, 2880", {"passes": "registers", "block_rows": 1}),
 }

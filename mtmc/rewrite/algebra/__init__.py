@@ -20,6 +20,7 @@ one_tap.py     a convolution of one tap as a product of matrices
 pixels.py      a convolution of shuffled pixels, before the shuffle
 statistics.py  a norm of channels or groups, as its statistics and elementwise work
 one_token.py   attention of one token, written as sums over products
+one_row.py     a product of one row or column of each matrix, as a sum
 distributed.py  values weighted by a sum of softmaxes, as a sum of such values
 padded.py      products of rows that end within a line, of rows that end with one
 parted.py      a layer whose halves meet again, as two layers
@@ -54,6 +55,7 @@ from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.logs import LOGS
 from mtmc.rewrite.algebra.losses import LOSSES
 from mtmc.rewrite.algebra.norms import NORMS
+from mtmc.rewrite.algebra.one_row import ONE_ROW
 from mtmc.rewrite.algebra.one_tap import ONE_TAP
 from mtmc.rewrite.algebra.one_token import ONE_TOKEN
 from mtmc.rewrite.algebra.ordered import ORDERED
@@ -95,6 +97,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "padded": PADDED,
     "parted": PARTED,
     "one_token": ONE_TOKEN,
+    "one_row": ONE_ROW,
     "statistics": STATISTICS,
 }
 OF_WEIGHTS = ("joined", "channels", "pixels", "padded")

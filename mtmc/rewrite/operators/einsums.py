@@ -68,7 +68,7 @@ def _matrices(builder: Builder, op: Op, found: Equation, names: Sequence[str]) -
 
 
 def _elementwise(builder: Builder, op: Op, found: Equation, names: Sequence[str]) -> None:
-    labels = found.out + found.summed
+    labels = _as_it_lies(found) or found.out + found.summed
     if found.summed and not any(set(term) == set(labels) for term in found.terms):
         raise NotCovered(f"the sum {op.args[0]} is a product of matrices that do not lie so")
     sizes = _sizes(builder, found, names)
@@ -76,9 +76,25 @@ def _elementwise(builder: Builder, op: Op, found: Equation, names: Sequence[str]
     spread = [_spread(builder, name, term, labels, sizes) for name, term in zip(names, found.terms, strict=True)]
     text = " * ".join(f"{{{number}}}" for number in range(len(spread)))
     name = None if found.summed else op.outputs[0]
-    each = builder.map(text, *(builder.index("expand", Expanded(), (item,), whole) for item in spread), name=name)
+    each = builder.map(text, *(_expanded(builder, item, whole) for item in spread), name=name)
     if found.summed:
-        builder.reduce("sum", each, range(len(found.out), len(labels)), False, name=op.outputs[0])
+        builder.reduce("sum", each, [labels.index(label) for label in found.summed], False, name=op.outputs[0])
+
+
+def _as_it_lies(found: Equation) -> str:
+    """The labels in the order of an operand that has them all, if those of the result stand so in it, and those that are
+    summed are neighbours: rows and columns then lie as that one's do. "" where there is none."""
+    for term in found.terms:
+        places = [term.index(label) for label in found.summed if label in term]
+        whole = len(places) == len(found.summed) and "".join(label for label in term if label in found.out) == found.out
+        if whole and places and max(places) - min(places) == len(places) - 1:
+            return term
+    return ""
+
+
+def _expanded(builder: Builder, item: str, whole: Shape) -> str:
+    """An operand over the whole shape."""
+    return item if builder.shape(item) == whole else builder.index("expand", Expanded(), (item,), whole)
 
 
 def _sizes(builder: Builder, found: Equation, names: Sequence[str]) -> dict[str, Size]:
@@ -98,5 +114,7 @@ def _spread(builder: Builder, name: str, term: str, labels: str, sizes: dict[str
     if dims != tuple(range(len(dims))):
         shape: Shape = tuple(sizes[label] for label in ordered)
         name = builder.index("permute", Permuted(dims), (name,), shape)
+    if len(ordered) == len(labels):
+        return name
     ones = (1,) * len(builder.graph.variants)
     return builder.view(name, tuple(sizes[label] if label in term else ones for label in labels))

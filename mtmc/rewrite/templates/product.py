@@ -137,8 +137,8 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered("groups of rows beside work on right operands, rows that are reduced, or 8-bit numbers")
     if batched and len(a.shape) == 2 and before:
         raise NotCovered("work on the left operand that all products of a batch share")
-    if prologue and (batched or before or elsewhere):
-        raise NotCovered("work on the right operand of several products, or on both operands")
+    if prologue and (before or elsewhere or (batched and (len(a.shape) == 2 or dtype in FP8))):
+        raise NotCovered("work on the right operand of products that share the left one, or on both operands")
     batch = (a.shape[:-2] or b.shape[:-2]) if batched else ()
     if len(batch) > MAX_BATCH_DIMS:
         raise NotCovered("more than two batch dimensions")

@@ -4,7 +4,8 @@ Integers of 8 bits, or two of 4 in a byte, are read as they are and become numbe
 cores; what the reference writes out is never written. Two values of each byte that it puts side by side (a stack along a
 last dimension of 2) are worked out for half of the places and interleaved.
 
-A left operand may be made of elements at other places, too (permuted, of parts, of less than its elements), with a batch.
+A left operand may be made of elements at other places, too (permuted, of parts, of less than its elements). Either may be
+one of a batch.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def write_right(kernel: TiledProduct, start: str, last: str) -> None:
         writer.line(f"n_mask = (ns < {kernel.n_n}) | EVEN_N")
         columns, inner = ("ns", "n_mask"), ("ks[None, :]", "k_mask[None, :]")
     across, down = Group(columns[0], found.n, columns[1]), Group(inner[0], found.k, inner[1])
-    groups = (across, down) if found.transposed else (down, across)
+    groups: tuple[Group, ...] = (across, down) if found.transposed else (down, across)
+    if found.batch:
+        groups = (Group("batch", product(found.batch), ""), *groups)
     joined = _interleaved(kernel)
     if joined is not None:
         half = product(joined.shape[1:-1])
@@ -72,7 +75,10 @@ def write_right(kernel: TiledProduct, start: str, last: str) -> None:
         low, high = (pairs[read] for read in joined.reads())
         writer.line(f"{joined.name} = tl.interleave({low}, {high})")
         variables[joined.name] = joined.name
-    names, before = _at_home(found.prologue, (found.right,), product((found.n, found.k)), joined), len(writer.lines)
+    names, before = (
+        _at_home(found.prologue, (found.right,), product((*found.batch, found.n, found.k)), joined),
+        len(writer.lines),
+    )
     write_maps(writer, names, groups, variables)
     writer.lines[before:] = _once_a_group(writer.lines[before:], start)
     # What lies outside the bounds must stay 0 whatever the work made of it.
@@ -120,7 +126,7 @@ def _interleaved(kernel: TiledProduct) -> Node | None:
     """The node that puts two values of each byte side by side, if one does and all else comes after it."""
     found = kernel.found
     nodes = [node for node in found.prologue if node.kind == "index"]
-    if len(nodes) != 1 or not found.transposed:
+    if len(nodes) != 1 or not found.transposed or found.batch:
         return None
     [node] = nodes
     pair = node.operation == "join" and len(node.reads()) == 2 and node.dims == (len(node.shape) - 1,)

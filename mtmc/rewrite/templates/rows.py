@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from mtmc.rewrite.body import Body, Node, NotCovered, shape_of
+from mtmc.rewrite.body import Body, Node, NotCovered, leading_to, shape_of
 from mtmc.rewrite.graph import Graph, Size, Tensor, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, split
@@ -166,20 +166,44 @@ def _is_columns(shape: tuple[Size, ...], dims: tuple[int, ...], layout: Layout) 
 
 
 def _check_broadcast(body: Body, layout: Layout, node: Node) -> None:
-    """A row value read by a full node must stand where the rows are and have size 1 over the columns."""
+    """A row value read by a full node must stand where the rows are and have size 1 over the columns. One that does not is
+    of as many elements as there are rows by chance, as where a matrix is square: it is computed where it is needed.
+
+    Raises: NotCovered where it hangs on a reduction, or is a result.
+    """
     for item in node.operands:
-        if not isinstance(item, str) or layout.place.get(item) != "row":
-            continue
-        operand = body.node(item)
-        assert operand is not None
-        lead = len(node.shape) - len(operand.shape)
-        ranges = split(node.shape, tuple(Group("", part, "") for part in layout.parts))
-        if ranges is None:
-            raise NotCovered(f"{node.name} reads {item} under a shape that mixes rows and columns")
-        for axis, size in enumerate(node.shape):
-            own = operand.shape[axis - lead] if axis >= lead else None
-            in_columns = any(start <= axis < stop for start, stop in (ranges[1], ranges[3]))
-            if in_columns and own is not None and not is_one(own) and not is_one(size):
-                raise NotCovered(f"{node.name} reads {item} along the columns")
-            if not in_columns and not is_one(size) and (own is None or own != size):
-                raise NotCovered(f"{node.name} reads {item} along other rows")
+        if isinstance(item, str) and layout.place.get(item) == "row":
+            reason = _why_elsewhere(body, layout, node, item)
+            if reason and not _moved_elsewhere(body, layout, item):
+                raise NotCovered(reason)
+
+
+def _why_elsewhere(body: Body, layout: Layout, node: Node, item: str) -> str:
+    """Why an operand of a full node that has as many elements as there are rows is none of the rows; "" where it is."""
+    operand = body.node(item)
+    assert operand is not None
+    lead = len(node.shape) - len(operand.shape)
+    ranges = split(node.shape, tuple(Group("", part, "") for part in layout.parts))
+    if ranges is None:
+        return f"{node.name} reads {item} under a shape that mixes rows and columns"
+    for axis, size in enumerate(node.shape):
+        own = operand.shape[axis - lead] if axis >= lead else None
+        in_columns = any(start <= axis < stop for start, stop in (ranges[1], ranges[3]))
+        if in_columns and own is not None and not is_one(own) and not is_one(size):
+            return f"{node.name} reads {item} along the columns"
+        if not in_columns and not is_one(size) and (own is None or own != size):
+            return f"{node.name} reads {item} along other rows"
+    return ""
+
+
+def _moved_elsewhere(body: Body, layout: Layout, item: str) -> bool:
+    """Note that a node, and what it is made of, is computed where an element of it is needed; False where it cannot be."""
+    made = [node for node in body.nodes if node.name in leading_to(body, [item])]
+    if any(layout.level[node.name] or node.name in body.stores or node.kind not in MOVABLE for node in made):
+        return False
+    layout.place.update({node.name: "elsewhere" for node in made if layout.place[node.name] == "row"})
+    return True
+
+
+MOVABLE = ("map", "view", "index")
+"""Kinds of nodes whose elements can be computed at any place."""

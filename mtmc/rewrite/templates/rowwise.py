@@ -34,9 +34,10 @@ SIDE_BY_SIDE, FEW_SIDE_BY_SIDE = 32, 8
 more in registers (65536 x 192 x 3, H200, estimated: 72 us with 32, 59 with 8)."""
 FEW_PROGRAMS = 132
 """With fewer of 32 rows, that hold too many columns for registers, programs of 8 rows hold theirs."""
-MANY_ROWS, ROWS_REDUCED = 32768, 4
+MANY_ROWS, ROWS_REDUCED, REDUCED_AT_ONCE = 32768, 4, 4096
 """Rows that are reduced to a few numbers each, and nothing else: with so many of them, a program takes some at once, since
-what it waits for at its start and its end is as long as its loads (92160 rows of 2880, H200, estimated: 174 us to 135)."""
+what it waits for at its start and its end is as long as its loads (92160 rows of 2880, H200, estimated: 174 us to 135;
+655360 rows of 128 numbers of 8 bits: 53 us with 8 rows, 27 with 32). So many elements, and four rows at least."""
 CACHED_COLUMNS = 65536
 """Rows up to this are found in the cache when they are read again, if a program is as large as a multiprocessor: 132 rows
 of fp32 numbers are 35 MB."""
@@ -79,9 +80,11 @@ class Rowwise:
         inner = _side_by_side(body, layout)
         if columns <= MAX_REGISTER_COLUMNS // inner:
             rows = inner if inner > 1 else power_of_two_below(max(1, min(16, 1024 // columns)))
-            warps = register_warps(columns * rows)
-            if rows == 1 and layout.rows and layout.rows[0] >= MANY_ROWS and _reduces_alone(body, layout):
-                rows = ROWS_REDUCED
+            held = columns * rows
+            if inner == 1 and layout.rows and layout.rows[0] >= MANY_ROWS and _reduces_alone(body, layout):
+                rows = max(rows, _reduced_at_once(layout))
+                held = min(columns * rows, max(columns, REDUCED_AT_ONCE))
+            warps = register_warps(held)
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
         if _read_twice_from_memory(graph, body, layout):
             return sharing(pieces_of(layout)[0])
@@ -115,6 +118,12 @@ def _groups_beside(graph: Graph, body: Body, layout: Layout) -> int:
     return min(
         power_of_two_below(layout.outer[0]), power_of_two_above(-(-STRETCH // (size * layout.inside[0]))), MOST_BESIDE
     )
+
+
+def _reduced_at_once(layout: Layout) -> int:
+    """Rows of a program that reduces them alone: as many as there are four of among `MANY_ROWS`, at most."""
+    columns, enough = max(layout.cols, default=1), layout.rows[0] * ROWS_REDUCED // MANY_ROWS
+    return power_of_two_below(min(max(ROWS_REDUCED, REDUCED_AT_ONCE // columns), enough))
 
 
 def _reduces_alone(body: Body, layout: Layout) -> bool:
