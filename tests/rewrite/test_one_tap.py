@@ -121,6 +121,12 @@ def test_what_is_read_at_several_places_takes_as_many_tiles() -> None:
             assert shared_bytes(version.graph, stage) <= hardware("H100").shared_per_block
 
 
+@pytest.mark.parametrize("name", ["with_its_operand", "of_what_is_enlarged", "two_of_last_channels"])
+def test_work_behind_channels_that_lie_last_goes_into_the_product(name: str) -> None:
+    stages = joined(LAYERS[name]).working()
+    assert [stage.template for stage in stages] == ["matmul"] * len(stages)
+
+
 def test_all_are_right() -> None:
     ways = [
         ["rewrite by algebra", "lower"],

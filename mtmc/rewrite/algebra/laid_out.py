@@ -50,11 +50,14 @@ def results_of(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Te
     named = [name for name in op.outputs if name in values]
     if not named:
         return {}
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     columns: dict[str, list[torch.Tensor]] = {name: [] for name in named}
     for variant in range(variants):
         try:
-            made = call(*without_data(op.args, values, variant), **without_data(dict(op.kwargs), values, variant))
-        except (RuntimeError, NotImplementedError, TypeError):
+            with FakeTensorMode():  # as references are exported: it alone keeps the strides of a view's single elements
+                made = call(*without_data(op.args, values, variant), **without_data(dict(op.kwargs), values, variant))
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
             return None
         listed = dict(zip(op.outputs, made if isinstance(made, (tuple, list)) else (made,), strict=False))
         for name in named:

@@ -11,10 +11,9 @@ the library rounds to TF32, which a product does not.
 
 from __future__ import annotations
 
-from mtmc.rewrite.algebra.convolutions import CONVOLUTIONS, GROUPS_AT, PADDING_AT, STRIDE_AT, each_of
+from mtmc.rewrite.algebra.convolutions import mixes_each_place
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
-from mtmc.rewrite.algebra.laid_out import laid_out
-from mtmc.rewrite.graph import Graph, Op, Ref, last_channels, lie_alike, lies_channels_last, product
+from mtmc.rewrite.graph import Graph, Op, Ref, last_channels, lies_channels_last, product
 from mtmc.rewrite.operators.steps import argument
 
 HALVES = ("float16", "bfloat16")
@@ -31,33 +30,18 @@ def as_product(graph: Graph, op: Op) -> Finding | None:
 
 def is_of_one_tap(graph: Graph, op: Op) -> bool:
     """Whether an op is a convolution that can be a product."""
-    rank = CONVOLUTIONS.get(op.target)
-    if rank is None or not all(isinstance(item, Ref) for item in op.args[:2]):
+    if not mixes_each_place(graph, op):
         return False
-    x, weight = (graph.values.get(item.name) for item in op.args[:2])
-    if x is None or weight is None or x.dtype not in HALVES or len(x.shape) != rank + 2 or not weight.contiguous:
-        return False
-    one_tap = all(set(size) == {1} for size in weight.shape[2:])
-    strides, padding = argument(op, STRIDE_AT, "stride", 1), argument(op, PADDING_AT, "padding", 0)
-    plain = set(each_of(strides)) == {1} and set(each_of(padding)) == {0} and argument(op, GROUPS_AT, "groups", 1) == 1
-    return one_tap and plain and (x.contiguous or lies_channels_last(x))
+    x, weight = (graph.values[item.name] for item in op.args[:2])
+    return x.dtype in HALVES and weight.contiguous and (x.contiguous or lies_channels_last(x))
 
 
 def _written(graph: Graph, op: Op) -> Finding | None:
-    edit, old, x = Editor(graph, op), graph.values[op.outputs[0]], graph.values[op.args[0].name]
+    edit, x = Editor(graph, op), graph.values[op.args[0].name]
     weight = edit.shaped(op.args[1], edit.tensor(op.args[1]).shape[:2])
-    bias = argument(op, 2, "bias")
     written = _of_each_image if x.contiguous else _of_all_places
-    by = written(edit, op.args[0], weight, bias)
-    sentence = f"{op.name}, of one tap, is a product of matrices"
-    found = edit.replaced(sentence, (op.name,), {op.outputs[0]: by})
-    if lie_alike(edit.tensor(by), old):
-        return found
-    lying = laid_out(found.graph, [by.name])
-    if lying is not None:
-        return Finding(found.sentence, found.ops, lying)
-    copy = edit.add("aten.contiguous.default", (by,), old.shape, "in_order")
-    return edit.finish(sentence, (op.name,), copy)
+    by = written(edit, op.args[0], weight, argument(op, 2, "bias"))
+    return edit.relaid(f"{op.name}, of one tap, is a product of matrices", (op.name,), by)
 
 
 def _of_each_image(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Ref:
