@@ -4,6 +4,10 @@ Proof. With one tap, a stride of 1 and no padding, y[b, o, p] = sum_c W[o, c] x[
 of the channels there. Where channels lie last that is a layer over all places; where they come first, it is the weight times
 each image's matrix of channels and places. Either reads and writes what lies there, and copies nothing.
 
+Where all that reads a result are convolutions of more taps, which the library does on channels that lie last, those of the
+result do so, too: at each place it is the layer of channels that lie across. So nothing is copied on the way there, and what
+a convolution of one tap makes of that result reads it as it lies.
+
 What it is for: in 16 bits the library copies an operand whose channels come first, convolves, and copies back. A product of
 matrices takes in what stands before (a join of maps, an enlarged one, a norm) and behind. fp32 stays a convolution: there
 the library rounds to TF32, which a product does not.
@@ -11,8 +15,9 @@ the library rounds to TF32, which a product does not.
 
 from __future__ import annotations
 
-from mtmc.rewrite.algebra.convolutions import mixes_each_place
+from mtmc.rewrite.algebra.convolutions import CONVOLUTIONS, GROUPS_AT, mixes_each_place
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
+from mtmc.rewrite.algebra.turned import keeps_places
 from mtmc.rewrite.graph import Graph, Op, Ref, last_channels, lies_channels_last, product
 from mtmc.rewrite.operators.steps import argument
 
@@ -39,7 +44,8 @@ def is_of_one_tap(graph: Graph, op: Op) -> bool:
 def _written(graph: Graph, op: Op) -> Finding | None:
     edit, x = Editor(graph, op), graph.values[op.args[0].name]
     weight = edit.shaped(op.args[1], edit.tensor(op.args[1]).shape[:2])
-    written = _of_each_image if x.contiguous else _of_all_places
+    first = _of_each_place if _is_read_by_windows(graph, op.outputs[0]) else _of_each_image
+    written = first if x.contiguous else _of_all_places
     by = written(edit, op.args[0], weight, argument(op, 2, "bias"))
     return edit.relaid(f"{op.name}, of one tap, is a product of matrices", (op.name,), by)
 
@@ -51,6 +57,31 @@ def _of_each_image(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Re
     flat = product(tuple(places))
     made = edit.columns(weight, edit.shaped(item, (batch, inner, flat)), bias, (batch, outer, flat), "product")
     return edit.shaped(made, (batch, outer, *places))
+
+
+def _of_each_place(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Ref:
+    """A layer of the channels, which come first; the result's lie last."""
+    batch, inner, *places = edit.tensor(item).shape
+    outer, flat = edit.tensor(weight).shape[0], product(tuple(places))
+    across = edit.permuted(edit.shaped(item, (batch, inner, flat)), (0, 2, 1), "across")
+    made = edit.add("aten.linear.default", (across, weight, bias), (batch, flat, outer), "layer")
+    return edit.shaped(edit.permuted(made, (0, 2, 1), "turned"), (batch, outer, *places))
+
+
+def _is_read_by_windows(graph: Graph, value: str) -> bool:
+    """Whether all that a value goes to, by functions of each element or channel, are the library's convolutions of several
+    taps, which it does on channels that lie last."""
+    readers = graph.readers(value)
+    if value in graph.results() or not readers:
+        return False
+    for op in map(graph.by_name.__getitem__, readers):
+        if op.target in CONVOLUTIONS:
+            wide = CONVOLUTIONS[op.target] > 1 and argument(op, GROUPS_AT, "groups", 1) == 1
+            if op.args[0] != Ref(value) or not wide or mixes_each_place(graph, op):
+                return False
+        elif not keeps_places(graph, op) or not _is_read_by_windows(graph, op.outputs[0]):
+            return False
+    return True
 
 
 def _of_all_places(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Ref:
