@@ -44,7 +44,8 @@ def _channels_last(graph: Graph, op: Op) -> Finding | None:
     taps = _copied(edit, op.args[1], (*range(2, rank + 2), 1, 0), "taps")
     made = edit.add(op.target, (moved, taps, *op.args[2:]), graph.values[op.outputs[0]].shape, "sum", op.kwargs)
     found = edit.replaced(f"{op.name} takes its channels last", (op.name,), {op.outputs[0]: made})
-    lying = laid_out(found.graph, [moved.name, taps.name, made.name])
+    mixing = {name for name in ways if not _is_last(graph, graph.by_name[name])}  # become layers, see `_mixing`
+    lying = laid_out(found.graph, [moved.name, taps.name, made.name], mixing)
     return None if lying is None else _handed_on(Finding(found.sentence, found.ops, lying), ways)
 
 
@@ -81,6 +82,7 @@ def _ways(graph: Graph, op: Op) -> tuple[str, ...] | None:
 
 def _handed_on(found: Finding, ways: tuple[str, ...]) -> Finding | None:
     """With a copy whose channels lie last for each convolution that is to be a layer, where they do not lie so already."""
+    settled = set(ways)
     for name in ways:
         graph = found.graph
         reader = graph.by_name[name]
@@ -93,7 +95,8 @@ def _handed_on(found: Finding, ways: tuple[str, ...]) -> Finding | None:
             reader.target, (copy, *reader.args[1:]), graph.values[reader.outputs[0]].shape, "mixed", reader.kwargs
         )
         more = edit.replaced(found.sentence, found.ops, {reader.outputs[0]: made})
-        lying = laid_out(more.graph, [copy.name])
+        settled.add(made.name)
+        lying = laid_out(more.graph, [copy.name], settled)
         if lying is None:
             return None
         found = Finding(found.sentence, found.ops, replace(lying, found=graph.found))

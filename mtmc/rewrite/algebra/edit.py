@@ -125,9 +125,9 @@ class Editor:
             return None
         return self.replaced(sentence, ops, pairs)
 
-    def relaid(self, sentence: str, ops: tuple[str, ...], by: Ref) -> Finding | None:
+    def relaid(self, sentence: str, ops: tuple[str, ...], by: Ref, copies: bool = True) -> Finding | None:
         """The graph with the op's result replaced by one that may lie in another way: with what is made of it as that lies
-        then, or with a copy in order; None where neither gives what forward's results are."""
+        then, or, if it may, with a copy in order; None where neither gives what forward's results are."""
         old = self.graph.values[self.op.outputs[0]]
         found = self.replaced(sentence, ops, {self.op.outputs[0]: by})
         if lie_alike(self.tensor(by), old):
@@ -135,6 +135,8 @@ class Editor:
         lying = laid_out(found.graph, [by.name])
         if lying is not None:
             return replace(found, graph=lying)
+        if not copies:
+            return None
         copy = self.add("aten.contiguous.default", (by,), old.shape, "in_order")
         return self.finish(sentence, ops, copy)
 

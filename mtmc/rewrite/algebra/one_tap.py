@@ -15,6 +15,8 @@ the library rounds to TF32, which a product does not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mtmc.rewrite.algebra.convolutions import CONVOLUTIONS, GROUPS_AT, mixes_each_place
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.algebra.turned import keeps_places
@@ -22,6 +24,8 @@ from mtmc.rewrite.graph import Graph, Op, Ref, last_channels, lies_channels_last
 from mtmc.rewrite.operators.steps import argument
 
 HALVES = ("float16", "bfloat16")
+_Way = Callable[[Editor, Ref, Ref, "Ref | None"], Ref]
+"""Writes the product of an operand with a matrix of weights, and adds a bias."""
 
 
 def as_product(graph: Graph, op: Op) -> Finding | None:
@@ -42,12 +46,20 @@ def is_of_one_tap(graph: Graph, op: Op) -> bool:
 
 
 def _written(graph: Graph, op: Op) -> Finding | None:
-    edit, x = Editor(graph, op), graph.values[op.args[0].name]
+    first = graph.values[op.args[0].name].contiguous
+    if first and _is_read_by_windows(graph, op.outputs[0]):
+        turned = _by(graph, op, _of_each_place, copies=False)
+        if turned is not None:
+            return turned
+    return _by(graph, op, _of_each_image if first else _of_all_places)
+
+
+def _by(graph: Graph, op: Op, written: _Way, copies: bool = True) -> Finding | None:
+    """The graph with a convolution written in a way. copies: whether its result may be copied as the reference's lies."""
+    edit = Editor(graph, op)
     weight = edit.shaped(op.args[1], edit.tensor(op.args[1]).shape[:2])
-    first = _of_each_place if _is_read_by_windows(graph, op.outputs[0]) else _of_each_image
-    written = first if x.contiguous else _of_all_places
     by = written(edit, op.args[0], weight, argument(op, 2, "bias"))
-    return edit.relaid(f"{op.name}, of one tap, is a product of matrices", (op.name,), by)
+    return edit.relaid(f"{op.name}, of one tap, is a product of matrices", (op.name,), by, copies)
 
 
 def _of_each_image(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Ref:
