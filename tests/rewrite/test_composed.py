@@ -119,6 +119,9 @@ def test_what_stands_around_goes_into_the_products_and_weights_are_multiplied_on
     assert move.child is not None and move.child.packed
     version = Version.of(task, move.child, hardware("H100"))
     assert not [stage for stage in version.kernels() if any("weights" in name for name in stage.ops)]
+    once = {stage.name for stage in version.kept()}
+    assert any("weights" in name for name in once)
+    assert not [move for move in legal_moves(version) if set(move.action.region.name.split(" and ")) <= once]
 
 
 def test_all_are_right() -> None:

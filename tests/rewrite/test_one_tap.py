@@ -156,6 +156,15 @@ def test_work_behind_channels_that_lie_last_goes_into_the_product(name: str) -> 
     assert [stage.template for stage in stages] == ["matmul"] * len(stages)
 
 
+def test_what_is_read_elsewhere_leaves_room_in_shared_memory() -> None:
+    """The largest tile, beside a map that is enlarged behind the product, asked for 246 kB of an H100's 232."""
+    text = "self.f(x) + F.interpolate(y, scale_factor=2.0, mode='nearest')"
+    inputs = f"torch.randn(8, n, 64, 64){HALF}, torch.randn(8, 256, 32, 32){HALF}"
+    source = reference(text, inputs, module("self.f = nn.Conv2d(n, 256, 1)")).replace("n = 64", "n = 1024")
+    [stage] = joined(source).working()
+    assert stage.template == "matmul" and int(stage.setting("block_m")) * int(stage.setting("block_n")) <= 128 * 128
+
+
 def test_all_are_right() -> None:
     ways = [
         ["rewrite by algebra", "lower"],

@@ -46,7 +46,7 @@ class Product:
     rest, without what is computed where an element of it is needed: scales of groups, and other work on less than the
     product. dtype: in which tiles are multiplied. scales: of groups of neighbours along k, see `scaled.scales_of`. offsets:
     where groups of rows end that have a right operand each, and groups: how many there are (see `product_groups`); "" and ()
-    where all rows have one.
+    where all rows have one. beside: what is computed where an element of it is needed.
     """
 
     left: str
@@ -65,6 +65,7 @@ class Product:
     offsets: str = ""
     groups: Size = ()
     made: tuple[Node, ...] = ()
+    beside: tuple[Node, ...] = ()
 
     @property
     def fp8(self) -> bool:
@@ -163,7 +164,7 @@ def analyse(graph: Graph, body: Body) -> Product:
     if dtype == "int8" and (reduces or elsewhere or prologue or making.all or len(factors) > 1):
         raise NotCovered("products of whole numbers beside work on operands, or whose columns are reduced")
     groups = (dots[0].reads()[2], b.shape[0]) if grouped else ("", ())
-    rest = (scales, statistics, *groups, elsewhere)
+    rest = (scales, statistics, *groups, elsewhere, aside)
     return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, *rest)
 
 
