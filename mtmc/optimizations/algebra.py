@@ -40,27 +40,28 @@ than 256 becomes two products and a softmax. The bias of a library convolution b
 behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or a GRU becomes two products
 and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as matrices do becomes a product
 of matrices between views, which kernels are joined with, as does a convolution of one tap in 16 bits; embeddings that
-are summed become a lookup and a reduction. Work on complex numbers between real ones becomes work on pairs of real
-numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a matrix of cosines that
-the kernel makes. What the library's transforms do in passes of their own (zeros, a scale) is left to what stands around
-them. Several layers of one operand become one product with their weights one behind the other, kept as by `pack`; one
-whose halves meet in a gate becomes two, which are one kernel. Other weights are summed or scaled in each call, so a
-version is right for any weights. Layers between two transpositions become their weights times what lies there; what
-many read across its rows (a bias of pairs, heads last) is copied in order first; so is the operand of a depthwise
+are summed a row of indices at a time become a lookup and a reduction. Work on complex numbers between real ones becomes
+work on pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a
+matrix of cosines that the kernel makes. What the library's transforms do in passes of their own is left to what stands
+around them. Several layers of one operand (queries, keys and values) become one product with their weights one behind
+the other, kept as by `pack`; one whose halves meet in a gate becomes two, which are one kernel. A layer of layers, or
+of enlarged maps side by side, is done on what those are of, with the product of the weights. Other weights are summed
+or scaled in each call, so a version is right for any weights. Layers between two transpositions become their weights
+times what lies there; what many read across its rows is copied in order first; so is the operand of a depthwise
 convolution before others whose channels lie last, or that mix them at each place. An Einstein sum of three is a sum of
 two, times the third, where that has no label of its own. Rows of a large product that end within a line get zeros
-behind them. One token's attention, written as sums, is attention; a product of one row of each matrix, as of a state,
-is a sum, which joins what makes and reads the matrix; values weighted by a difference of two softmaxes are a difference
-of attentions. Products that come in are offered a second time, as kernels joined with their neighbours. A norm before a
-pool, a softmax or a mean becomes its statistics and steps that those take in; bias and activation before it are in both.
+behind them. One token's attention, written as sums, is attention; a product of one row of each matrix is a sum, which
+joins what makes and reads the matrix; values weighted by a difference of two softmaxes are a difference of attentions.
+Products that come in are offered a second time as kernels with their neighbours. A norm before a pool, a softmax or a
+mean becomes its statistics and steps that those take in; bias and activation of a convolution before it are in both.
 
 ## When it pays
-Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written,
-268 MB of weights to read as a sum. Identities save a launch and a pass each. A bias saves a pass over the
-convolution's result once the addition is fused. A ConvNeXt block of 32 x 192 x 28 x 28 with its channels last takes
-0.158 ms on an H200, torch.compile 0.190. 8205 x 2949 times 2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate,
-copies included, 18.9 without; the library takes 6.4. A Conformer's convolutions, 8 x 1000 x 512 in fp16, H200: 0.09 ms
-of the device, 0.20 as calls. Algebra first: it asks for library calls, and kernels are in its way.
+Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written, 268
+MB of weights to read as a sum. A bias saves a pass over the convolution's result once the addition is fused. A ConvNeXt
+block of 32 x 192 x 28 x 28 with its channels last takes 0.158 ms on an H200, torch.compile 0.190. 8205 x 2949 times
+2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate, 18.9 without; the library takes 6.4. A Conformer's
+convolutions, 8 x 1000 x 512 in fp16, H200: 0.09 ms of the device, 0.20 as calls. SegFormer's head on two maps: 0.029 ms
+by estimate; 0.166 without. Algebra first: it asks for library calls, and kernels are in its way.
 
 ## When it harms
 - A norm folded into the weights of a small convolution: five short kernels over the weights for one over the result, at
@@ -140,7 +141,8 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan, whole: b
     all neighbours are fused that gain by it, and how many stages fewer it has; (None, 0) where nothing is joined."""
     graph = found.graph
     added = [op for op in graph.ops if op.name not in version.graph.by_name]
-    new = [op.name for op in added if op.target in PRODUCTS]
+    once = {name for stage in packed_stages(graph, plan) for name in stage.ops} if plan.packed else set[str]()
+    new = [op.name for op in added if op.target in PRODUCTS and op.name not in once]
     if not (new or whole) or rules in NEVER_JOINED:
         return None, 0
     start = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)

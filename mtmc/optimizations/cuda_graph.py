@@ -9,7 +9,7 @@ from functools import partial
 
 from mtmc.action import Action, Region, make_action
 from mtmc.errors import CoderError
-from mtmc.evaluate.estimates.host_time import host_us, launch_bound
+from mtmc.evaluate.estimates.host_time import host_us, launch_bound, nearly_launch_bound
 from mtmc.evaluate.estimates.roofline import DRAM_EFFICIENCY, GRAPHED_SHARE
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.move import Move
@@ -95,11 +95,14 @@ class CudaGraph(Optimization):
         yield Move(action, partial(replace, plan, cuda_graph=True))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Where launches are a good part of the runtime, above all where the device waits for them."""
+        """Where launches are a good part of the runtime, above all where the device waits for them, or would on a busy
+        machine."""
         launching = int(dict(action.params).get("launches", 0)) * LAUNCH_MS
         metrics = observation.outcome.metrics
         if launch_bound(metrics.get("device_ms"), metrics.get("call_ms")):
             return 4.0
+        if nearly_launch_bound(metrics.get("device_ms"), metrics.get("host_ms")):
+            return 3.0
         return 3.0 if launching >= LAUNCHING_SHARE * (observation.outcome.runtime_ms or math.inf) else -2.0
 
 

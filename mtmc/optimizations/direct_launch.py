@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from mtmc.action import Action, Region, make_action
-from mtmc.evaluate.estimates.host_time import launch_bound
+from mtmc.evaluate.estimates.host_time import launch_bound, nearly_launch_bound
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
@@ -64,13 +64,10 @@ class DirectLaunch(Optimization):
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Where the device waits for the host; or may, on another machine or after the next fusion."""
         metrics = observation.outcome.metrics
-        device_ms, host_ms = metrics.get("device_ms"), metrics.get("host_ms")
-        if launch_bound(device_ms, metrics.get("call_ms")):
+        if launch_bound(metrics.get("device_ms"), metrics.get("call_ms")):
             return 2.0
-        return NEARLY if device_ms and host_ms and host_ms > NEAR * device_ms else -3.0
+        return NEARLY if nearly_launch_bound(metrics.get("device_ms"), metrics.get("host_ms")) else -3.0
 
 
-NEAR, NEARLY = 0.7, 0.5
-"""Of the device's time, from which on the host's may be the limit: it differs by half between machines, and on a busy one
-from hour to hour (H100, decoding attention of three kernels: 0.115 ms while it was searched, 0.185 once verified, and 0.122
-of the device)."""
+NEARLY = 0.5
+"""Where the device waits for the host on a busy machine alone."""

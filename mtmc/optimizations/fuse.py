@@ -83,14 +83,15 @@ class Fuse(Optimization):
     changes = ("kernels", "bytes_moved")
 
     def legal(self, version: Version) -> Iterator[Move]:
-        """Moves for the largest groups, for neighbours that one template covers together, for small ones side by side.
+        """Moves for the largest groups, for neighbours that one template covers together, for small ones side by side; none
+        for what is kept from one call to the next alone.
 
         Neighbours that are alike, as in the layers of a network, have one move, which fuses them everywhere.
         """
-        flow = flow_of(version)
+        flow, once = flow_of(version), version.kept()
         found: dict[Hashable, list[tuple[tuple[Stage, ...], Merged]]] = {}
         for stages in neighbours(version, flow):
-            if (pair := merged(version, flow, *stages)) is not None:
+            if not once.issuperset(stages) and (pair := merged(version, flow, *stages)) is not None:
                 found.setdefault(structural_hash(version.graph, pair[1]), []).append((stages, pair))
         yield from self._groups(version)
         for alike in found.values():
@@ -117,7 +118,8 @@ class Fuse(Optimization):
 
     def _groups(self, version: Version) -> Iterator[Move]:
         """All groups at once, and those of three stages or more."""
-        groups = groups_of(version)
+        once = version.kept()
+        groups = [group for group in groups_of(version) if not once.issuperset(group.stages)]
         if len(groups) > 1:
             saved = sum(len(group.stages) - 1 for group in groups)
             stages = [stage for group in groups for stage in group.stages]
@@ -135,7 +137,9 @@ class Fuse(Optimization):
 
     def _side_by_side(self, version: Version, flow: Flow) -> Iterator[Move]:
         """Small stages of which none needs another, and larger ones that read parts of one value: one launch for two."""
-        level = [(stage, shape) for stage in version.working() if (shape := _shape(version, stage)) is not None]
+        once = version.kept()
+        working = [stage for stage in version.working() if stage not in once]
+        level = [(stage, shape) for stage in working if (shape := _shape(version, stage)) is not None]
         for at, (first, shape) in enumerate(level):
             for second, other in level[at + 1 :]:
                 if not flow.independent(first, second) or not self._pays(version, (first, shape), (second, other)):

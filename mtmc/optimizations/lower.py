@@ -79,7 +79,8 @@ class Lower(Optimization):
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each torch call that a template covers, and those like it; one for all convolutions of
         many channels."""
-        calls = [stage for stage in version.working() if stage.is_torch]
+        once = version.kept()
+        calls = [stage for stage in version.working() if stage.is_torch and stage not in once]
         calls = [stage for stage in calls if not is_in_place(stage)]  # kernels have done most of it
         convolutions: list[tuple[Stage, ...]] = []
         for stage, others in version.isomorphic(calls):

@@ -173,8 +173,9 @@ def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:
         return _SOME
     if len(found.factors) > 2:
         return _SEVERAL
-    sums = found.fp8  # kept in fp32: a second tile in registers, as for a second product
-    known = _HALVES[len(found.factors) > 1 or sums :] if halves else _TILES
+    # sums kept in fp32 are a second tile, as is another product's; elements from elsewhere go through shared memory
+    second = len(found.factors) > 1 or found.fp8 or bool(found.beside)
+    known = _HALVES[second:] if halves else _TILES
     return min(known, key=lambda tile: _turns(found, tile, hardware.sms))
 
 

@@ -17,6 +17,7 @@ from mtmc.rewrite.forward import forward_scope
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.isomorphism import structural_hash
 from mtmc.rewrite.operators.table import FREE, table
+from mtmc.rewrite.packing import packed_stages
 from mtmc.rewrite.plan import Plan, Setting, Stage, graph_of, root_plan
 from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.sizes import NoExpression
@@ -90,6 +91,10 @@ class Version:
     def working(self) -> list[Stage]:
         """The stages but for those that are views."""
         return [stage for stage in self.plan.stages if not self.is_free(stage)]
+
+    def kept(self) -> frozenset[Stage]:
+        """The stages whose results are kept from one call to the next: what these take is nothing."""
+        return frozenset(packed_stages(self.graph, self.plan)) if self.plan.packed else frozenset()
 
     def region(self, *stages: Stage) -> Region:
         """The lines of one or several stages together. One that nothing reads any more has no lines of its own; where none

@@ -24,6 +24,8 @@ LATER = "torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)"
 DECAYED = f"(torch.exp({GAPS}.permute(0, 3, 1, 2).masked_fill({LATER}, float('-inf'))) * y[:, None]){{}} @ z"
 TWO_BATCHES = "torch.randn(2, n, 3), torch.randn(2, n, n), torch.randn(2, 3, n, k)"
 HALVES = TWO_BATCHES.replace("n, n)", "n, n, dtype=torch.bfloat16)").replace("n, k)", "n, k, dtype=torch.bfloat16)")
+LAST = "torch.relu(F.linear(x, y).mT.unflatten(2, (4, m)) + z)"
+MAPS = "torch.randn(2, 4 * m, n), torch.randn(k, n), torch.randn(2, k, 4, m).to(memory_format=torch.channels_last)"
 PLAIN = "torch.randn(m, n), torch.randn(m, k)"
 CASES: dict[str, tuple[str, str, dict[str, int | str]]] = {
     "permuted": ("x.exp().t() @ y", PLAIN, {}),
@@ -58,6 +60,21 @@ CASES: dict[str, tuple[str, str, dict[str, int | str]]] = {
     "split_of_a_batch": (DECAYED.format(""), TWO_BATCHES, {"split_k": 2}),
     "swapped": ("x.exp().t() @ y", PLAIN, {"swapped": 1}),
     "persistent": (DECAYED.format(""), TWO_BATCHES, {"persistent": 3}),
+    "rows_across": ("F.linear(x, y).relu()", "torch.randn(3, m, n).mT, torch.randn(k, m)", {}),
+    "rows_across_in_two_batches": (
+        "F.linear(x, y, z) * 2", "torch.randn(2, 3, m, n).transpose(1, 3), torch.randn(k, 3), torch.randn(k)", {}
+    ),
+    "rows_across_split": ("F.linear(x, y).relu()", "torch.randn(3, m, n).mT, torch.randn(k, m)", {"split_k": 2}),
+    "channels_last": (LAST, MAPS, {}),
+    "channels_last_split": (LAST, MAPS, {"split_k": 2}),
+    "channels_last_persistent": (LAST, MAPS, {"persistent": 3}),
+    "channels_last_by_slices": (LAST, MAPS, {"stream_k": 3}),
+    "channels_last_swapped": (LAST, MAPS, {"swapped": 1}),
+    "beside_what_is_enlarged": (
+        "F.linear(x, y) + F.interpolate(z, scale_factor=2.0, mode='linear')",
+        "torch.randn(2, n, 6), torch.randn(2 * k, 6), torch.randn(2, n, k)",
+        {},
+    ),
     "slices_shared": ("x.exp().t() @ y", PLAIN, {"stream_k": 3}),
 }  # fmt: skip
 TILE: dict[str, int | str] = {"block_m": 16, "block_n": 16, "block_k": 16}

@@ -9,7 +9,7 @@ from mtmc.optimizations import Version, legal_moves
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.algebra import apply_rules
 from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.graph import Graph, lies_channels_last
 from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.templates.product_loads import left_tiles
 from mtmc.task import task_from_source
@@ -55,6 +55,19 @@ LAYERS = {
         MAPS,
         module("self.f, self.g = nn.Conv2d(n, 24, 1), nn.Conv2d(24, 8, 3, padding=1)"),
     ),
+    "before_one_of_more_taps": reference(
+        "self.h(torch.relu(self.b(self.g(torch.relu(self.f(x))))))",
+        MAPS,
+        module(
+            "self.f, self.g = nn.Conv2d(n, 24, 1), nn.Conv2d(24, 24, 3, padding=1)\n"
+            "self.b, self.h = nn.BatchNorm2d(24).eval(), nn.Conv2d(24, n, 1)"
+        ),
+    ),
+    "before_two_of_more_taps": reference(
+        "(lambda y: self.g(y).sum((2, 3)) + self.h(y.sigmoid()).amax((2, 3)))(self.f(x).relu())",
+        MAPS,
+        module("self.f, self.g, self.h = nn.Conv2d(n, 24, 1), nn.Conv2d(24, 8, 3), nn.Conv2d(24, 8, 3)"),
+    ),
     "of_one_image": reference("self.f(x).relu()", LAST.replace("(2,", "(1,"), ONE),
     "at_one_place": reference("self.f(x).relu()", f"torch.randn(3, n, 1, 1){HALF}", ONE),
     "of_a_mean": reference(
@@ -96,7 +109,9 @@ def test_no_convolution_of_one_tap_is_left(name: str) -> None:
     graph, sentences = after(LAYERS[name])
     assert sentences and "of one tap" in sentences[0]
     left = [op for op in graph.ops if "conv" in op.target]
-    assert len(left) == (name == "beside_one_of_more_taps")
+    assert len(left) == {"beside_one_of_more_taps": 1, "before_one_of_more_taps": 1, "before_two_of_more_taps": 2}.get(
+        name, 0
+    )
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -111,6 +126,20 @@ def test_the_result_lies_as_the_references_does() -> None:
         assert not [op for op in graph.ops if "contiguous" in op.target], "nothing is copied"
 
 
+def test_what_is_read_by_more_taps_lies_channels_last() -> None:
+    """So the library copies neither its operand nor its result, and what is made of that is what the reference's is."""
+    for name, last in (
+        ("before_one_of_more_taps", True),
+        ("before_two_of_more_taps", True),
+        ("beside_one_of_more_taps", False),
+    ):
+        graph = after(LAYERS[name])[0]
+        for op in (op for op in graph.ops if "conv" in op.target):
+            assert lies_channels_last(graph.values[op.args[0].name]) is last, name
+            assert lies_channels_last(graph.values[op.outputs[0]]) is last, name
+        assert not [op for op in graph.ops if "contiguous" in op.target], "nothing is copied"
+
+
 def test_what_is_read_at_several_places_takes_as_many_tiles() -> None:
     wide = {"of_what_is_enlarged": 4, "of_joined_ones_last": 2, "two_of_last_channels": 1}
     for name, loads in wide.items():
@@ -119,6 +148,21 @@ def test_what_is_read_at_several_places_takes_as_many_tiles() -> None:
         assert max(left_tiles(version.graph, stage.ops) for stage in stages) == loads, name
         for stage in stages:
             assert shared_bytes(version.graph, stage) <= hardware("H100").shared_per_block
+
+
+@pytest.mark.parametrize("name", ["with_its_operand", "of_what_is_enlarged", "two_of_last_channels"])
+def test_work_behind_channels_that_lie_last_goes_into_the_product(name: str) -> None:
+    stages = joined(LAYERS[name]).working()
+    assert [stage.template for stage in stages] == ["matmul"] * len(stages)
+
+
+def test_what_is_read_elsewhere_leaves_room_in_shared_memory() -> None:
+    """The largest tile, beside a map that is enlarged behind the product, asked for 246 kB of an H100's 232."""
+    text = "self.f(x) + F.interpolate(y, scale_factor=2.0, mode='nearest')"
+    inputs = f"torch.randn(8, n, 64, 64){HALF}, torch.randn(8, 256, 32, 32){HALF}"
+    source = reference(text, inputs, module("self.f = nn.Conv2d(n, 256, 1)")).replace("n = 64", "n = 1024")
+    [stage] = joined(source).working()
+    assert stage.template == "matmul" and int(stage.setting("block_m")) * int(stage.setting("block_n")) <= 128 * 128
 
 
 def test_all_are_right() -> None:

@@ -17,6 +17,7 @@ turned.py      layers between two transpositions, without these
 ordered.py     what is read many times across its rows, copied in order before
 losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
+composed.py    a layer of layers, or of enlarged maps side by side, as layers of what those are of
 pixels.py      a convolution of shuffled pixels, before the shuffle
 statistics.py  a norm of channels or groups, as its statistics and elementwise work
 one_token.py   attention of one token, written as sums over products
@@ -46,6 +47,7 @@ from mtmc.rewrite.algebra.bags import BAGS
 from mtmc.rewrite.algebra.biases import BIASES
 from mtmc.rewrite.algebra.cells import CELLS
 from mtmc.rewrite.algebra.channels import CHANNELS
+from mtmc.rewrite.algebra.composed import COMPOSED
 from mtmc.rewrite.algebra.constants import CONSTANTS
 from mtmc.rewrite.algebra.distributed import DISTRIBUTED
 from mtmc.rewrite.algebra.edit import Rule
@@ -99,8 +101,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "one_token": ONE_TOKEN,
     "one_row": ONE_ROW,
     "statistics": STATISTICS,
+    "composed": COMPOSED,
 }
-OF_WEIGHTS = ("joined", "channels", "pixels", "padded")
+OF_WEIGHTS = ("joined", "channels", "pixels", "padded", "composed")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
 _MOST = 200
 """Times that rules are applied, one after the other."""

@@ -22,13 +22,11 @@ from mtmc.rewrite.algebra.joined import FEATURES
 from mtmc.rewrite.algebra.laid_out import laid_out
 from mtmc.rewrite.algebra.one_tap import as_product, is_of_one_tap
 from mtmc.rewrite.algebra.parted import gated_halves
-from mtmc.rewrite.algebra.turned import ALONE
+from mtmc.rewrite.algebra.turned import keeps_places
 from mtmc.rewrite.algebra.turns import TURNS, order_of
 from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Tensor, Varying, last_channels, lies_channels_last
 from mtmc.rewrite.operators.steps import argument
 
-TRAINING_AT = 5
-"""Where it stands among the arguments of a batch norm."""
 LEAST_CHANNELS = 16
 """At the full shapes: of fewer, a thread finds no neighbours to read at once."""
 
@@ -46,7 +44,8 @@ def _channels_last(graph: Graph, op: Op) -> Finding | None:
     taps = _copied(edit, op.args[1], (*range(2, rank + 2), 1, 0), "taps")
     made = edit.add(op.target, (moved, taps, *op.args[2:]), graph.values[op.outputs[0]].shape, "sum", op.kwargs)
     found = edit.replaced(f"{op.name} takes its channels last", (op.name,), {op.outputs[0]: made})
-    lying = laid_out(found.graph, [moved.name, taps.name, made.name])
+    mixing = {name for name in ways if not _is_last(graph, graph.by_name[name])}  # become layers, see `_mixing`
+    lying = laid_out(found.graph, [moved.name, taps.name, made.name], mixing)
     return None if lying is None else _handed_on(Finding(found.sentence, found.ops, lying), ways)
 
 
@@ -74,28 +73,16 @@ def _ways(graph: Graph, op: Op) -> tuple[str, ...] | None:
         for reader in map(graph.by_name.__getitem__, readers):
             if _is_last(graph, reader) or is_of_one_tap(graph, reader):
                 found.append(reader.name)
-            elif _keeps(reader) and _only_operand(graph, reader) == value:
+            elif keeps_places(graph, reader):
                 todo.append(reader.outputs[0])
             else:
                 return None
     return tuple(found)
 
 
-def _keeps(op: Op) -> bool:
-    """Whether an op is a function of each element, or of each element and its channel."""
-    if op.target == "aten.batch_norm.default":
-        return argument(op, TRAINING_AT, "training", True) is False
-    return op.target in ALONE or op.target == "aten._native_batch_norm_legit_no_training.default"
-
-
-def _only_operand(graph: Graph, op: Op) -> str:
-    """The one value that an op reads beside parameters; "" where there are several."""
-    read = {ref for ref in op.refs() if ref not in graph.parameters}
-    return read.pop() if len(read) == 1 else ""
-
-
 def _handed_on(found: Finding, ways: tuple[str, ...]) -> Finding | None:
     """With a copy whose channels lie last for each convolution that is to be a layer, where they do not lie so already."""
+    settled = set(ways)
     for name in ways:
         graph = found.graph
         reader = graph.by_name[name]
@@ -108,7 +95,8 @@ def _handed_on(found: Finding, ways: tuple[str, ...]) -> Finding | None:
             reader.target, (copy, *reader.args[1:]), graph.values[reader.outputs[0]].shape, "mixed", reader.kwargs
         )
         more = edit.replaced(found.sentence, found.ops, {reader.outputs[0]: made})
-        lying = laid_out(more.graph, [copy.name])
+        settled.add(made.name)
+        lying = laid_out(more.graph, [copy.name], settled)
         if lying is None:
             return None
         found = Finding(found.sentence, found.ops, replace(lying, found=graph.found))

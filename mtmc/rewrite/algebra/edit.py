@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mtmc.rewrite.algebra.laid_out import results_of
+from mtmc.rewrite.algebra.laid_out import laid_out, results_of
 from mtmc.rewrite.body import Node, NotCovered
 from mtmc.rewrite.expansion import build
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, Varying, is_dense
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, Varying, is_dense, lie_alike
 
 CASTS, SOFTMAXES = ("aten.to.dtype", "aten._to_copy.default"), ("aten.softmax.int", "aten._softmax.default")
 """Targets of ops that several rules look for."""
@@ -81,10 +81,21 @@ class Editor:
         if tensor.shape == shape:
             return item
         made = self.add("aten.reshape.default", (item, sizes(shape)), shape, "shaped", dtype=tensor.dtype)
-        known = results_of(self._ops[-1], {**self.graph.values, **self._values}, len(self.graph.variants))
-        if known is not None:
-            self._values |= known
+        self._ask()
         return made
+
+    def called(
+        self, target: str, args: tuple[Any, ...], hint: str, kwargs: Mapping[str, Any] | None = None
+    ) -> Ref | None:
+        """Add an op whose result is and lies as torch says; None where torch refuses its operands."""
+        made = self.add(target, args, (), hint, kwargs)
+        return made if self._ask() else None
+
+    def _ask(self) -> bool:
+        """Ask torch for the form of what the newest op makes; no where it refuses."""
+        known = results_of(self._ops[-1], {**self.graph.values, **self._values}, len(self.graph.variants))
+        self._values |= known or {}
+        return known is not None
 
     def permuted(self, item: Ref, order: Sequence[int], hint: str) -> Ref:
         """A view with the dimensions in another order."""
@@ -113,6 +124,21 @@ class Editor:
         if any(self.graph.readers(value) or value in self.graph.results() for value in rest):
             return None
         return self.replaced(sentence, ops, pairs)
+
+    def relaid(self, sentence: str, ops: tuple[str, ...], by: Ref, copies: bool = True) -> Finding | None:
+        """The graph with the op's result replaced by one that may lie in another way: with what is made of it as that lies
+        then, or, if it may, with a copy in order; None where neither gives what forward's results are."""
+        old = self.graph.values[self.op.outputs[0]]
+        found = self.replaced(sentence, ops, {self.op.outputs[0]: by})
+        if lie_alike(self.tensor(by), old):
+            return found
+        lying = laid_out(found.graph, [by.name])
+        if lying is not None:
+            return replace(found, graph=lying)
+        if not copies:
+            return None
+        copy = self.add("aten.contiguous.default", (by,), old.shape, "in_order")
+        return self.finish(sentence, ops, copy)
 
     def replaced(self, sentence: str, ops: tuple[str, ...], pairs: Mapping[str, Ref]) -> Finding:
         """The graph with other values (`pairs`: old name -> new value) in the places of some, whatever their form, and

@@ -5,7 +5,7 @@ torch says it itself: each op is called on tensors without data, at every export
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     import torch
 
 
-def laid_out(graph: Graph, changed: Sequence[str]) -> Graph | None:
+def laid_out(graph: Graph, changed: Sequence[str], settled: Collection[str] = ()) -> Graph | None:
     """The graph with the layout of all values that hang on the changed ones.
 
+    settled: ops whose results stay as they lie, since a rule will see to that.
     Returns: None where forward's result would lie in another way, or an op does not take its operands as they lie.
     """
     values, moved = dict(graph.values), set(changed)
     if moved & graph.results():
         return None
     for op in graph.ops:
-        if not moved & graph.reads[op.name]:
+        if not moved & graph.reads[op.name] or op.name in settled:
             continue
         found = results_of(op, values, len(graph.variants))
         if found is None:
@@ -50,11 +51,16 @@ def results_of(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Te
     named = [name for name in op.outputs if name in values]
     if not named:
         return {}
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     columns: dict[str, list[torch.Tensor]] = {name: [] for name in named}
     for variant in range(variants):
         try:
-            made = call(*without_data(op.args, values, variant), **without_data(dict(op.kwargs), values, variant))
-        except (RuntimeError, NotImplementedError, TypeError):
+            with (
+                FakeTensorMode()
+            ):  # as references are exported; a device without data says other things of convolutions
+                made = call(*without_data(op.args, values, variant), **without_data(dict(op.kwargs), values, variant))
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
             return None
         listed = dict(zip(op.outputs, made if isinstance(made, (tuple, list)) else (made,), strict=False))
         for name in named:
@@ -71,12 +77,12 @@ def without_data(item: Any, values: dict[str, Tensor], variant: int) -> Any:
         shape = [size[variant] for size in tensor.shape]
         dtype = getattr(torch, tensor.dtype)
         if tensor.contiguous:
-            return torch.empty(shape, dtype=dtype, device="meta")
-        return torch.empty_strided(shape, [size[variant] for size in tensor.strides], dtype=dtype, device="meta")
+            return torch.empty(shape, dtype=dtype, device="cpu")
+        return torch.empty_strided(shape, [size[variant] for size in tensor.strides], dtype=dtype, device="cpu")
     if isinstance(item, Varying):
         return item.values[variant]
     if isinstance(item, torch.device):
-        return torch.device("meta")
+        return torch.device("cpu")
     if isinstance(item, dict):
         return {key: without_data(part, values, variant) for key, part in item.items()}
     return [without_data(part, values, variant) for part in item] if isinstance(item, (tuple, list)) else item

@@ -24,6 +24,8 @@ from mtmc.rewrite.operators.steps import argument
 _LAYER = "aten.linear.default"
 ALONE = frozenset({*POINTWISE, "aten.gelu.default", "aten.relu.default", "aten.neg.default", "aten.abs.default"})
 """Functions of each element alone."""
+TRAINING_AT = 5
+"""Where it stands among the arguments of a batch norm."""
 _MOST = 12
 """Ops between the two transpositions."""
 
@@ -70,6 +72,15 @@ def _between(graph: Graph, last: Op) -> list[Op] | None:
         found.insert(0, op)
         item = op.args[0]
     return None
+
+
+def keeps_places(graph: Graph, op: Op) -> bool:
+    """Whether an op is a function of each element of one value, or of each element and its channel."""
+    if len({ref for ref in op.refs() if ref not in graph.parameters}) != 1:
+        return False
+    if op.target == "aten.batch_norm.default":
+        return argument(op, TRAINING_AT, "training", True) is False
+    return op.target in ALONE or op.target == "aten._native_batch_norm_legit_no_training.default"
 
 
 def _turns(graph: Graph, op: Op) -> bool:

@@ -14,10 +14,13 @@ tensor cores keep them, in fewer bits.
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Body
+from dataclasses import replace
+
+from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.as_laid import Laid, as_laid
 from mtmc.rewrite.templates.launcher import (
     OPTIONS,
     Launch,
@@ -83,7 +86,13 @@ class Matmul:
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where several programs share a sum. Raises: NotCovered."""
-        return _Assembler(graph, body, stage, name).emit()
+        try:
+            return _Assembler(Laid(graph, body), stage, name).emit()
+        except NotCovered:
+            laid = as_laid(graph, body)  # a layer of channels that lie last, whose result says that they come first
+            if not laid.results:
+                raise
+            return _Assembler(laid, stage, name).emit()
 
 
 def _small_matrices(found: Product) -> dict[str, int]:
@@ -130,8 +139,9 @@ def _split_n(found: Product) -> int:
 class _Assembler:
     """Prints one matmul stage: kernels and launcher."""
 
-    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
-        self.graph, self.body, self.stage, self.name = graph, body, stage, name
+    def __init__(self, laid: Laid, stage: Stage, name: str) -> None:
+        self.laid, self.stage, self.name = laid, stage, name
+        self.graph, self.body = graph, body = laid.graph, laid.body
         self.kernel = ProductKernel(graph, body, stage, name)
         self.kernel.write()
         self.scope = scope_of(graph, body)
@@ -151,7 +161,7 @@ class _Assembler:
         graph, body, stage, kernel = self.graph, self.body, self.stage, self.kernel
         shares = kernel.shares
         stores = () if shares and not kernel.streaming else body.stores
-        lines = contiguous_lines(kernel.writer)
+        lines = [*self.laid.before, *contiguous_lines(kernel.writer)]
         lines += [allocation(graph, body, value, self.scope, self.spare) for value in body.stores]
         lines += [INDENT + line for line in self.dispatch.lines]
         lines += self._workspaces()
@@ -193,7 +203,8 @@ class _Assembler:
         lines += launch_lines(launch, self.scope, self.spare)
         if shares:
             texts.append(self._second(lines))
-        return printed(body, self.name, texts, lines, self.spare)
+        lines += self.laid.after
+        return replace(printed(body, self.name, texts, lines, self.spare), as_laid=self.laid.results)
 
     def _workspaces(self) -> list[str]:
         """Lines that allocate what the second kernel reads."""

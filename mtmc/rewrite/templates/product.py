@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import GROUPED, Body, Index, Node, NotCovered, Number, leading_to
-from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, product
+from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, product, same
 from mtmc.rewrite.scaled import scales_of
 from mtmc.rewrite.templates.product_rows import row_work
 from mtmc.rewrite.templates.product_statistics import Making, check, made_of
@@ -39,13 +39,14 @@ class Product:
     """What a body multiplies.
 
     left: a value from outside, unless the kernel makes it; a matrix may be that of all products of a batch. factors: what it
-    is multiplied by, mostly one. batch: batch dimensions (empty: one product, with the left's leading dimensions folded into
-    rows). m, n, k: sizes. statistics: what is known of each row of the left operand before its elements are (see
-    `product_statistics`); before: maps on the left operand; made: what makes it where that is more, and it is no value from
-    outside; prologue: what makes the right operand, likewise; after: the rest, without what is computed where an element of
-    it is needed: scales of groups, and other work on less than the product. dtype: in which tiles are multiplied. scales: of
-    groups of neighbours along k, see `mtmc.rewrite.scaled.scales_of`. offsets: where groups of rows end that have a right
-    operand each, and groups: how many there are (see `product_groups`); "" and () where all rows have one.
+    is multiplied by, mostly one; a layer's weights may be those of a whole batch, too. batch: batch dimensions (empty: one
+    product, with the left's leading dimensions folded into rows). m, n, k: sizes. statistics: what is known of each row of
+    the left operand before its elements are (see `product_statistics`); before: maps on the left operand; made: what makes
+    it where that is more, and it is no value from outside; prologue: what makes the right operand, likewise; after: the
+    rest, without what is computed where an element of it is needed: scales of groups, and other work on less than the
+    product. dtype: in which tiles are multiplied. scales: of groups of neighbours along k, see `scaled.scales_of`. offsets:
+    where groups of rows end that have a right operand each, and groups: how many there are (see `product_groups`); "" and ()
+    where all rows have one. beside: what is computed where an element of it is needed.
     """
 
     left: str
@@ -64,6 +65,7 @@ class Product:
     offsets: str = ""
     groups: Size = ()
     made: tuple[Node, ...] = ()
+    beside: tuple[Node, ...] = ()
 
     @property
     def fp8(self) -> bool:
@@ -121,8 +123,11 @@ def analyse(graph: Graph, body: Body) -> Product:
     scales = () if grouped else tuple(scales_of(dots[0]))
     made = graph.values.get(left)
     dtype = made.dtype if made is not None and made.is_fp8 else graph.values[source].dtype
-    aside = _aside(body, (*dots, *before, *prologue), left if under else "") if dtype in FP8 else ()
-    others = (*dots, *making.all, *elsewhere, *prologue, *aside)
+    operands = (*dots, *making.all, *elsewhere, *prologue)
+    aside = _aside(body, operands, left if under else "")
+    if dtype not in FP8 and (_all_as_large(aside, dots[0]) or any(node.kind == "reduce" for node in body.nodes)):
+        aside = ()  # the kernel goes over these
+    others = (*operands, *aside)
     after = tuple(node for node in body.nodes if node not in others and not (under and node.name == left))
     a, transposed = graph.values[source], factors[0].transposed
     b = graph.values.get(factors[0].right) or Tensor(_shape_of(graph, body, factors[0].right), dtype, True)
@@ -130,7 +135,8 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered(f"a product of {dtype} and {b.dtype}")
     if scales and (len(factors) > 1 or prologue):
         raise NotCovered("scales of groups beside work on the right operand, or for several products")
-    batched = len(b.shape) > 2 and not grouped
+    across = transposed and not grouped and not elsewhere and _lies_across(a)
+    batched = across or (len(b.shape) > 2 and not grouped)
     if elsewhere and (scales or grouped):
         raise NotCovered("a left operand made in the kernel, with scales or in groups of rows")
     if grouped and (prologue or under or statistics or dtype in FP8 or len(a.shape) != 2):
@@ -158,7 +164,7 @@ def analyse(graph: Graph, body: Body) -> Product:
     if dtype == "int8" and (reduces or elsewhere or prologue or making.all or len(factors) > 1):
         raise NotCovered("products of whole numbers beside work on operands, or whose columns are reduced")
     groups = (dots[0].reads()[2], b.shape[0]) if grouped else ("", ())
-    rest = (scales, statistics, *groups, elsewhere)
+    rest = (scales, statistics, *groups, elsewhere, aside)
     return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, *rest)
 
 
@@ -190,6 +196,11 @@ def _under_view(graph: Graph, body: Body, left: str) -> str:
     return value if body.node(value) is None and tensor is not None and tensor.contiguous and tensor.is_fp8 else ""
 
 
+def _lies_across(left: Tensor) -> bool:
+    """Whether the rows of a left operand are no rows of one matrix: a layer of it is a product for each of a batch."""
+    return len(left.shape) > 2 and not left.contiguous
+
+
 def _shape_of(graph: Graph, body: Body, name: str) -> Shape:
     node = body.node(name)
     return graph.values[name].shape if node is None else node.shape
@@ -205,6 +216,11 @@ def _aside(body: Body, first: Sequence[Node], view: str) -> tuple[Node, ...]:
         elif node not in first and node.name != view:
             found.append(node)
     return tuple(found)
+
+
+def _all_as_large(nodes: Sequence[Node], dot: Node) -> bool:
+    """Whether all nodes have as many elements as a product."""
+    return all(same(product(node.shape), product(dot.shape)) for node in nodes)
 
 
 def _makers(body: Body, name: str) -> list[Node]:

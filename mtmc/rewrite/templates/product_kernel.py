@@ -253,8 +253,10 @@ class ProductKernel:
         return (self.found.tiles_of(self.found.left), *rights, *map(self.found.tiles_of, stored))
 
     def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None:
-        """Write elementwise work on what is made."""
-        write_maps(writer, [node.name for node in nodes], groups, variables)
+        """Write elementwise work on what is made: where results lie in another order than it says, as their elements need
+        it."""
+        turned = [node.name for node in nodes if node.name in self.body.stores and node.kind == "index"]
+        write_maps(writer, turned or [node.name for node in nodes], groups, variables)
 
     def offset(self) -> str:
         """Where the program's elements lie in a contiguous result."""
