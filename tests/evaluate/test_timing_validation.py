@@ -135,6 +135,18 @@ def test_work_left_on_other_streams_is_rejected_in_microseconds(behind: float, r
     assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", "WorkLeftBehind")
 
 
+@pytest.mark.parametrize(("behind", "refused"), [(0.063, False), (0.07, True)])
+def test_a_version_may_leave_as_much_on_other_streams_as_the_reference(behind: float, refused: bool):
+    given = samples(0.2, 0.35)
+    given.behind += [behind] * 12
+    given.reference_behind = 0.06
+    if not refused:
+        assert judged(given)["runtime_ms"] > 0
+        return
+    with pytest.raises(Failed, match="other streams are at work"):
+        judged(given)
+
+
 def test_an_honest_time_is_taken_though_most_calls_were_disturbed():
     given = Samples([0.2] * 12, [0.35, 0.49, 0.49, 0.49] * 3, [0.06] * 12, True, 1000, 1, WORK.input_bytes, **LATE)
     found = judged(given)

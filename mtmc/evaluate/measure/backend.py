@@ -94,11 +94,6 @@ class DeviceBackend(Protocol):
         for."""
         ...
 
-    def idle_join_ms(self) -> float:
-        """Milliseconds by which a `join` on a device that has nothing to do takes longer now than when this process began:
-        each stream that was made meanwhile, as by the library's recurrent nets, is waited for. Waits for the device."""
-        ...
-
     def synchronize(self) -> None:
         """Wait for all work of this process on the device."""
         ...

@@ -186,11 +186,6 @@ class CudaBackend:
         """See `DeviceBackend.beyond_ms`."""
         return max(0.0, self.elapsed_ms(first, last) - self._join_ms)
 
-    def idle_join_ms(self) -> float:
-        """See `DeviceBackend.idle_join_ms`."""
-        self.synchronize()
-        return max(0.0, self._joined_ms() - self._join_ms)
-
     def synchronize(self) -> None:
         """See `DeviceBackend.synchronize`."""
         _synchronize()

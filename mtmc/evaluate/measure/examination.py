@@ -58,7 +58,8 @@ class Samples:
     flushes: the oracle's own work while the gate was closed, of the same calls; none where they were not enqueued.
     output_bytes, outputs: bytes and number of a call's outputs, with what it leaves in the model. kept: number of the
     latter, which is put back before each call. input_bytes, changed_bytes: of its inputs, and of those that it changes.
-    behind: what other streams did after each call's own, a part of what is stated. lates: by the oracle's clock, what
+    behind: what other streams did after each call's own, a part of what is stated; reference_behind: what they do after a
+    reference's. lates: by the oracle's clock, what
     writing the last piece of the inputs (see `OutputBuffer.hold_back`) and that work took; of the same calls as flushes.
     """
 
@@ -74,6 +75,7 @@ class Samples:
     behind: list[float] = field(default_factory=list)
     lates: list[float] = field(default_factory=list)
     everywhere: bool = False
+    reference_behind: float = 0.0
 
 
 class Examination:

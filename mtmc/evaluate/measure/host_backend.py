@@ -100,10 +100,6 @@ class HostBackend:
         """See `DeviceBackend.beyond_ms`: there is no other stream."""
         return 0.0
 
-    def idle_join_ms(self) -> float:
-        """See `DeviceBackend.idle_join_ms`: there is no other stream."""
-        return 0.0
-
     def synchronize(self) -> None:
         """See `DeviceBackend.synchronize`: nothing is ever in flight."""
 

@@ -106,7 +106,9 @@ class Measurement:
         def take(budget: TimingBudget, everywhere: bool = False) -> Samples:
             nonlocal looks
             looks += 1
-            return examination.time(draw, number, budget, ahead, everywhere, lambda: eager.enough)
+            samples = examination.time(draw, number, budget, ahead, everywhere, lambda: eager.enough)
+            samples.reference_behind = eager.behind_ms
+            return samples
 
         budget = TIMING_BUDGETS[request.depth]
         share = SCREENED_SHARE if request.depth == "screen" else 0.0

@@ -223,10 +223,8 @@ class Subject:
         if ahead:
             self._line.say(Enqueued(request.serial))
         self._backend.synchronize()
-        beyond = self._backend.beyond_ms(last, joined) if request.gated else 0.0
-        # All of it counts as time; what the join itself takes, for the sake of streams that are idle, nobody left behind.
-        behind = max(0.0, beyond - self._backend.idle_join_ms()) if beyond else 0.0
-        return replace(taken.said, ms=self._backend.elapsed_ms(first, last) + beyond, behind_ms=behind)
+        behind = self._backend.beyond_ms(last, joined) if request.gated else 0.0
+        return replace(taken.said, ms=self._backend.elapsed_ms(first, last) + behind, behind_ms=behind)
 
     def _loop(self, request: Loop) -> Returned:
         """Forwards in a row, each handed over into its slot. What takes time and is not the candidate's comes first, or when
