@@ -213,4 +213,4 @@ def test_elementwise_kernels_stay_channels_last_and_others_get_a_copy() -> None:
     first = relaid(source("return torch.exp(y).sum(3)"), "lower sum")
     assert "launch_sum_1(exp.contiguous())" in first  # channels and rows of pixels would be left in another order
     crossing = relaid(source("return torch.exp(y) * y.mean(2, keepdim=True)"), "fuse exp and mul")
-    assert "launch_exp_mul(conv2d.contiguous(), mean.contiguous())" in crossing  # means lie channels first
+    assert "launch_exp_mul(conv2d_in_order, mean.contiguous())" in crossing  # means lie channels first
