@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from mtmc.errors import RunError
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.titles import title
 
@@ -132,10 +133,20 @@ def root_plan(graph: Graph) -> Plan:
 
 
 def graph_of(exported: Graph, plan: Plan) -> Graph:
-    """The graph that a plan's stages are over. exported: of its task. Raises: CoderError for unknown rules."""
+    """The graph that a plan's stages are over. exported: of its task.
+
+    Raises: CoderError for unknown rules; RunError for ops that are not in the graph, as of a run that another version of
+    mtmc began, which follows the task's ops otherwise."""
     from mtmc.rewrite.algebra import after_rules
 
-    return after_rules(exported, plan.algebra)
+    graph = after_rules(exported, plan.algebra)
+    unknown = next((name for stage in plan.stages for name in stage.ops if name not in graph.by_name), None)
+    if unknown is not None:
+        raise RunError(
+            f"a plan has an op {unknown!r}, which the task has not as this version of mtmc follows it: go on with the version "
+            "that began the run, or begin anew in another folder"
+        )
+    return graph
 
 
 def merged_ops(graph: Graph, parts: Sequence[Stage]) -> tuple[str, ...]:

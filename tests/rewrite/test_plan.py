@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from mtmc.errors import RunError
 from mtmc.hardware import hardware
 from mtmc.optimizations import legal_moves, possible
 from mtmc.optimizations.resources import asks_as_much, blamed, shared_bytes
@@ -11,7 +12,7 @@ from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.operators.table import FREE
-from mtmc.rewrite.plan import Plan, Stage, in_order, merged_ops, plan_from_json, root_plan
+from mtmc.rewrite.plan import Plan, Stage, graph_of, in_order, merged_ops, plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan, root_regions, root_source
 from mtmc.task import Task, load_task, task_from_source
 from tests.rewrite import stepping
@@ -192,3 +193,10 @@ def test_what_has_no_elements_stays_with_torch() -> None:
     lowered = [move.action.region for move in legal_moves(version) if move.action.kind == "lower"]
     assert len(plan.stages) == 4 and len(lowered) == 2
     assert [stage.name for stage in plan.stages if version.as_kernel(stage.ops, {}) is not None] == ["relu", "softmax"]
+
+
+def test_a_plan_of_another_version_is_named(graph: Graph) -> None:
+    """Of a run that began when what is passed on as it is was an op."""
+    old = Plan((*root_plan(graph).stages, Stage(("clone_7",))))
+    with pytest.raises(RunError, match="an op 'clone_7'.*begin anew in another folder"):
+        graph_of(graph, old)
