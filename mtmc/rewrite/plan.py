@@ -143,8 +143,8 @@ def graph_of(exported: Graph, plan: Plan) -> Graph:
     unknown = next((name for stage in plan.stages for name in stage.ops if name not in graph.by_name), None)
     if unknown is not None:
         raise RunError(
-            f"a plan has an op {unknown!r}, which the task has not as this version of mtmc follows it: go on with the version "
-            "that began the run, or begin anew in another folder"
+            f"a plan has an op {unknown!r}, which this version of mtmc does not find in the task: go on with the one that "
+            "began the run, or begin anew in another folder"
         )
     return graph
 

@@ -198,5 +198,5 @@ def test_what_has_no_elements_stays_with_torch() -> None:
 def test_a_plan_of_another_version_is_named(graph: Graph) -> None:
     """Of a run that began when what is passed on as it is was an op."""
     old = Plan((*root_plan(graph).stages, Stage(("clone_7",))))
-    with pytest.raises(RunError, match="an op 'clone_7'.*begin anew in another folder"):
+    with pytest.raises(RunError, match=r"an op 'clone_7'.*begin anew in another folder"):
         graph_of(graph, old)
