@@ -44,8 +44,6 @@ def _export_graph(task: Task) -> Graph:
     full = export_reference(task, task.full)
     exports, labels = [full], [task.full.label]
     for variant in sorted((task.small, *task.held_out), key=lambda each: _same_inputs(each, task.full)):
-        if len(exports) == MAX_VARIANTS:
-            break
         try:
             found = export_reference(task, variant)
         except TaskError as error:
@@ -56,9 +54,30 @@ def _export_graph(task: Task) -> Graph:
         except NotAlike as difference:
             log.warning("task %s: variant %s takes another path (%s)", task.name, variant.label, difference)
             continue
+        if len(exports) >= MAX_VARIANTS and not _tells_apart(exports, found):
+            continue
         exports.append(found)
         labels.append(variant.label)
     return _merge(exports, labels)
+
+
+def _tells_apart(exports: list[Export], found: Export) -> bool:
+    """Whether sizes of one value that are the same in all exports, as those of a pooled map, are not in another."""
+    for column in zip(*(_sizes(export) for export in (*exports, found)), strict=False):
+        dims = list(zip(*column, strict=False))
+        if len({dim[:-1] for dim in dims}) < len(set(dims)):
+            return True
+    return False
+
+
+def _sizes(export: Export) -> list[tuple[int, ...]]:
+    """The shape of each tensor in order."""
+    values = (node.meta.get("val") for node in export.program.graph.nodes)
+    return [tuple(map(int, value.shape)) for value in values if hasattr(value, "shape") and _is_known(value.shape)]
+
+
+def _is_known(shape: Any) -> bool:
+    return all(isinstance(size, int) for size in shape)
 
 
 def _same_inputs(one: Variant, other: Variant) -> bool:
