@@ -129,7 +129,7 @@ def get_init_inputs():
 
 def test_what_the_library_leaves_to_its_own_streams_is_no_work_left_behind(evaluator: GpuEvaluator) -> None:
     task = task_from_source(RECURRENT, "recurrent")
-    [outcome] = evaluator.evaluate([EvaluationRequest(task, RECURRENT)])
+    [outcome] = evaluator.evaluate([EvaluationRequest(task, root_source(task))])
     assert outcome.ok, outcome
 
 

@@ -27,9 +27,8 @@ class _Steps:
     def __getattr__(self, name: str) -> Any:
         def step(*_arguments: Any, **_named: Any) -> Any:
             self._seen.append(name)
-            return {"check": Checked(0.0, 1, True), "in_a_row": SimpleNamespace(hosts=[1.0], slow_hosts=[])}.get(
-                name, 0
-            )
+            found = {"check": Checked(0.0, 1, True), "in_a_row": SimpleNamespace(hosts=[1.0], slow_hosts=[])}
+            return {**found, "time": SimpleNamespace()}.get(name, 0)
 
         return step
 
@@ -45,7 +44,9 @@ def test_a_profiler_comes_when_all_is_timed(
     fakes: dict[str, Any] = {
         "plan": lambda *_: SimpleNamespace(cases=()),
         "Prefetcher": lambda _: SimpleNamespace(prepare=lambda: False, take=lambda: SimpleNamespace(note="")),
-        "ReferenceClock": lambda *_: SimpleNamespace(enqueues=lambda _: True, gateable=True, times=[], hosts=[]),
+        "ReferenceClock": lambda *_: SimpleNamespace(
+            enqueues=lambda _: True, gateable=True, times=[], hosts=[], behind_ms=0.0
+        ),
         "timed": lambda take, budget, *_: take(budget),
         "charged": lambda samples, _, share: ((samples, share), 0.25),
         "runtime": lambda samples, *_: Measured(timing, {"share": samples[1] if isinstance(samples, tuple) else 0.0}),

@@ -57,8 +57,13 @@ class _Device:
     def mark(self) -> float:
         return 0.0
 
+    def join(self) -> None: ...
+
+    def beyond_ms(self, first: float, last: float) -> float:
+        return 0.25
+
     def elapsed_ms(self, first: float, last: float) -> float:
-        return 1.5
+        return 1.25
 
 
 @pytest.fixture
@@ -148,8 +153,10 @@ def test_gaps_of_an_output_are_closed_within_the_time(device: _Device, monkeypat
     seen: list[Any] = []
     monkeypatch.setattr(reference_time, "without_gaps", seen.append)
     monkeypatch.setattr(device, "mark", lambda: seen.append("mark"))
+    monkeypatch.setattr(device, "join", lambda: seen.append("join"))
     output = torch.randn(4, 8)[:, :5]
     for gateable in (True, False):
         clock = ReferenceClock(device, device.flags, None, gateable)  # type: ignore[arg-type]
         assert clock.timed(lambda: [output]) == [output]
-    assert seen == ["mark", output, "mark", output]
+        assert clock.behind_ms == (0.25 if gateable else 0.0)
+    assert seen == ["mark", output, "mark", "join", "mark", output]
