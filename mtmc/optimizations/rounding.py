@@ -1,6 +1,9 @@
-"""rounding: which convolutions of fp32 numbers start with operands that are rounded to TF32, not cut off."""
+"""rounding: which convolutions of fp32 numbers start with operands that are rounded to TF32, and which start exact."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
 
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Op, is_one, lies_channels_last
@@ -30,8 +33,36 @@ _PASSED_ON = (
 """How the names of ops begin that pass on what they are given, whole or in windows of a few elements."""
 STEPS = 4
 """Ops that may stand between a convolution and an average of it."""
+SHORT = 64
+"""Numbers that a convolution adds up, below which it starts exact beside longer ones."""
 LEAST_CHANNELS = 8
 """Of a convolution's operand and result, from which on they lie channels last."""
+
+
+def first_precision(graph: Graph, body: Body, stage: Stage, ways: Sequence[str]) -> str:
+    """The precision that a product of fp32 numbers starts with. ways: as exact as the reference, the fastest first."""
+    if ROUNDED not in ways:
+        return ways[0]
+    if _is_short_beside_others(graph, body):
+        return next(way for way in ways if way not in (ways[0], ROUNDED))
+    return ROUNDED if starts_rounded(graph, body, stage) else ways[0]
+
+
+def _is_short_beside_others(graph: Graph, body: Body) -> bool:
+    """Whether few numbers are added up, in a network that has longer convolutions as well: that the library makes some of
+    them in TF32 says nothing of its first one, of three channels. Of a MobileNet and of a shortcut in a ResNet block it
+    does not, and all kernels in TF32 were refused there; memory bounds these in any precision."""
+    here = max(
+        (_terms(graph, node.reads()[1]) for node in body.nodes if node.kind == "window" and node.reads()[1:]), default=0
+    )
+    others = [op.refs()[1] for op in graph.ops if op.target.startswith("aten.conv") and len(op.refs()) > 1]
+    return 0 < here < SHORT <= max((_terms(graph, weight) for weight in others), default=0)
+
+
+def _terms(graph: Graph, weight: str) -> int:
+    """Numbers that are added up for one of the result, at the full shapes; of a transposed convolution's weight about."""
+    tensor = graph.values.get(weight)
+    return 0 if tensor is None else prod(size[0] for size in tensor.shape[1:])
 
 
 def starts_rounded(graph: Graph, body: Body, stage: Stage) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mtmc.action import Region
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
-from mtmc.optimizations.rounding import starts_rounded
+from mtmc.optimizations.rounding import first_precision
 from mtmc.optimizations.starts import specialized, started
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.expansion import build
@@ -162,9 +162,7 @@ class Version:
             return None
         if default.get("precision") == "ieee":
             ways = self.fp32_products(template.name)
-            rounded = ROUNDED in ways and starts_rounded(self.graph, body, Stage(ops, template.name))
-            chosen = ROUNDED if rounded else ways[0]
-            default = {**default, "precision": chosen}
+            default = {**default, "precision": first_precision(self.graph, body, Stage(ops, template.name), ways)}
         plain = Stage(ops, template.name, tuple(sorted(default.items())))
         best = started(self.graph, body, plain, self.hardware)
         return (specialized(self.graph, body, best, self.hardware) if self.on_gpu else best), best, plain

@@ -257,3 +257,28 @@ def test_operands_of_what_is_averaged_start_rounded(forward: str) -> None:
     assert move.child is not None
     [stage] = [stage for stage in move.child.stages if stage.template == "convolution"]
     assert dict(stage.schedule)["precision"] == AVERAGED[forward]
+
+
+NETWORK = {
+    "stem": ("self.norm(self.first(x))", "nn.Conv2d(3, 16, 3)", "tf32x3"),
+    "shortcut": ("self.norm(self.first(x))", "nn.Conv2d(3, 16, 1)", "tf32x3"),
+    "long stem": ("self.first(x).relu()", "nn.Conv2d(3, 16, 7)", "tf32"),
+    "averaged": ("self.norm(self.first(x))", "nn.Conv2d(3, 16, 7)", "tf32_rounded"),
+}
+
+
+@pytest.mark.parametrize("name", NETWORK)
+@pytest.mark.parametrize("alone", [False, True])
+def test_short_convolutions_of_a_network_start_exact(name: str, alone: bool) -> None:
+    """That the library takes TF32 somewhere says nothing of three channels; where there is one convolution, it does."""
+    first, layer, precision = NETWORK[name]
+    init = f"self.first, self.norm, self.second = {layer}, nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3)"
+    forward = first if alone else f"self.second({first}).relu()"
+    sizes = {"n": (4, 2, 3), "m": (20, 13, 12)}
+    task = task_from_source(reference(forward, "torch.randn(n, 3, m, m)", init, sizes), "it")
+    version = Version.of(task, root_plan(export_graph(task)), hardware("H200"), True)
+    move = next(each for each in legal_moves(version) if each.action.sentence.startswith("lower conv2d to"))
+    assert move.child is not None
+    [stage] = [stage for stage in move.child.stages if stage.template == "convolution"]
+    expected = {True: "tf32_rounded" if "norm" in first else "tf32", False: precision}[alone]
+    assert dict(stage.schedule)["precision"] == expected
