@@ -44,6 +44,8 @@ def _export_graph(task: Task) -> Graph:
     full = export_reference(task, task.full)
     exports, labels = [full], [task.full.label]
     for variant in sorted((task.small, *task.held_out), key=lambda each: _same_inputs(each, task.full)):
+        if len(exports) >= MAX_VARIANTS and not _have_like_sizes(exports):
+            break
         try:
             found = export_reference(task, variant)
         except TaskError as error:
@@ -59,6 +61,15 @@ def _export_graph(task: Task) -> Graph:
         exports.append(found)
         labels.append(variant.label)
     return _merge(exports, labels)
+
+
+def _have_like_sizes(exports: list[Export]) -> bool:
+    """Whether two sizes of one value are the same in all exports, and not always 1."""
+    for column in zip(*map(_sizes, exports), strict=False):
+        dims = [dim for dim in zip(*column, strict=False) if set(dim) != {1}]
+        if len(set(dims)) < len(dims):
+            return True
+    return False
 
 
 def _tells_apart(exports: list[Export], found: Export) -> bool:
