@@ -82,11 +82,11 @@ def test_a_graph_is_worth_trying_where_launches_are_a_good_part_of_the_time() ->
 def test_a_graph_is_tried_first_where_the_device_waits_for_launches() -> None:
     actions = [*ACTIONS, action("cuda_graph", "forward", launches=5)]
     times = {"device_ms": 0.118, "host_ms": 0.21, "call_ms": 0.21}
-    waits, busy = (
+    waits, nearly, busy = (
         Heuristic().prior(replace(seen(), outcome=Outcome("ok", 0.21, metrics={"roofline": 0.2, **found})), actions)
-        for found in (times, {**times, "call_ms": 0.12})
+        for found in (times, {**times, "call_ms": 0.12}, {**times, "host_ms": 0.05, "call_ms": 0.12})
     )
-    assert waits[-1] > 20 * busy[-1] and waits[-1] == max(waits)
+    assert waits[-1] > nearly[-1] > 10 * busy[-1] and waits[-1] == max(waits)
 
 
 def test_the_last_tiles_are_shared_where_they_leave_the_chip_half_empty() -> None:
