@@ -14,6 +14,7 @@ large number is rounded as that is. Libraries add up in several parts, and lose 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ SHARE = 0.5
 """Of the roundings of one number after another that are simulated. What is found is multiplied by `compare.FACTOR`, so that
 twice what they come to is allowed: the next draw of them may be unlucky."""
 _SEED = 11
+KEPT_SIGNS = 1 << 14
+"""Elements up to which signs are kept for the next tensor of the shape: drawing them takes longer than what they are for."""
 LONG, PIECE = 1 << 18, 1 << 12
 """Numbers from which a whole sum counts as a running one, and numbers that a program adds up before it adds what it has to
 the sum of all."""
@@ -118,14 +121,20 @@ class RunningSums(TorchDispatchMode):
         at most half a unit of a sum that is as large as it ends for half of them."""
         if not result.is_floating_point() or result.numel() == 0:
             return result
-        return result.mul_(_signs(result).mul_(_loss(min(terms, MOST_TERMS) / 12)).add_(1.0))
+        return result.mul_((_signs(result) * _loss(min(terms, MOST_TERMS) / 12)).add_(1.0))
 
 
 def _signs(like: Any) -> Any:
-    """1 or -1 for each element."""
-    generator = torch.Generator(like.device).manual_seed(_SEED)
-    signs = torch.randint(2, like.shape, generator=generator, dtype=torch.int8, device=like.device)
-    return signs.to(like.dtype).mul_(2.0).sub_(1.0)
+    """1 or -1 for each element, the same for the same shape: not to be changed."""
+    made = _drawn_signs if like.numel() <= KEPT_SIGNS else _drawn_signs.__wrapped__
+    return made(tuple(like.shape), like.dtype, like.device)
+
+
+@lru_cache(maxsize=256)
+def _drawn_signs(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    generator = torch.Generator(device).manual_seed(_SEED)
+    signs = torch.randint(2, shape, generator=generator, dtype=torch.int8, device=device)
+    return signs.to(dtype).mul_(2.0).sub_(1.0)
 
 
 def _loss(roundings: float) -> float:
