@@ -20,7 +20,8 @@ from mtmc.rewrite.graph import Ref, is_one
 from mtmc.rewrite.plan import Plan, Stage, merged_ops
 from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.templates import TEMPLATES
-from mtmc.rewrite.templates.channels_last import FORMATS, full_shapes, is_channels_last, to_channels_last
+from mtmc.rewrite.templates.channels_last import FORMATS, full_shapes, is_channels_last
+from mtmc.rewrite.templates.permuted_body import to_channels_last
 from mtmc.rewrite.templates.positions import Windowed, analyse
 
 PAGE = """\

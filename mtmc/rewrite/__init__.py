@@ -18,8 +18,8 @@ space.py     where in memory an element of a kernel's iteration space lies, for 
 plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a template with its schedule
 titles.py    what a kernel is called, by what it does
 templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, attention: what each may cover and how it
-             prints; channels_last.py: of tensors whose channels are innermost; as_laid.py: results in the order in
-             memory that the reference's have
+             prints; channels_last.py: of tensors whose channels are innermost, permuted_body.py: what they compute
+             in that order; as_laid.py: results in the order in memory that the reference's have
 lying.py     where values lie in memory, and what sees to it that they lie as kernels expect
 copies.py    copies of values that convolutions are given: channels last, rounded to TF32, or both
 source.py    Plan -> the text of a kernel version (forward.py: of its forward)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Size, is_one
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.channels_last import in_memory_order, is_channels_last
+from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.conv_operand import load_operand
 from mtmc.rewrite.templates.conv_results import write_results
 from mtmc.rewrite.templates.conv_rounding import is_rounded, round_tile, rounded_in_memory
+from mtmc.rewrite.templates.permuted_body import in_memory_order
 from mtmc.rewrite.templates.phase import Phase
 from mtmc.rewrite.templates.positions import (
     Windowed,

@@ -17,7 +17,7 @@ from mtmc.rewrite.index_maps import At, broadcast_at
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.as_laid import Laid, as_laid
-from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
+from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, is_channels_last
 from mtmc.rewrite.templates.elements import Elements, Variables, home
 from mtmc.rewrite.templates.launcher import (
     Launch,
@@ -28,6 +28,7 @@ from mtmc.rewrite.templates.launcher import (
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.permuted_body import in_memory_order
 from mtmc.rewrite.templates.taps import is_tapped
 from mtmc.rewrite.templates.transposing import Transposed, transposed, write_tile
 from mtmc.rewrite.templates.writer import Writer, kernel_text

@@ -9,7 +9,7 @@ from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.templates import row_shared
-from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
+from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, is_channels_last
 from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
@@ -19,6 +19,7 @@ from mtmc.rewrite.templates.launcher import (
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.permuted_body import in_memory_order
 from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
 from mtmc.rewrite.templates.row_kernel import ALIGNMENT, RowKernel
 from mtmc.rewrite.templates.writer import Writer, kernel_text

@@ -9,7 +9,7 @@ from mtmc.rewrite.body import Body, Node, NotCovered, leading_to, shape_of
 from mtmc.rewrite.graph import Graph, Size, Tensor, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, split
-from mtmc.rewrite.templates.channels_last import in_memory_order
+from mtmc.rewrite.templates.permuted_body import in_memory_order
 from mtmc.rewrite.templates.row_online import top_of_exponentials
 
 

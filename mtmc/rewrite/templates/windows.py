@@ -17,7 +17,6 @@ from mtmc.rewrite.space import Group, bare
 from mtmc.rewrite.templates.channels_last import (
     FORMATS,
     channels_last_values,
-    in_memory_order,
     is_channels_last,
     permuting_lines,
 )
@@ -31,6 +30,7 @@ from mtmc.rewrite.templates.launcher import (
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.permuted_body import in_memory_order
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.positions import (
     CONVOLUTIONS,
