@@ -37,6 +37,8 @@ CHANGED = {
     "an_operand_made_here": "(lambda h: (lambda y: (h.add_(1), y * 2))(self.none(h)))(self.layer(x))",
     "a_copy": "(lambda y: (x.mul_(2), y))(self.none(x).clone())",
     "of_a_transposed_one": "(lambda y: (y.add_(x.sum()), x * 2))(F.dropout(x.t(), 0.5, False))",
+    "of_a_cast_that_is_none": "(lambda y: (y.add_(1), x * 2))(x.type_as(self.kept))",
+    "a_copy_of_such_a_cast": "(lambda y: (x.add_(1), y))(x.type_as(self.kept).clone())",
     "of_a_buffer": "(lambda y: (self.kept.add_(x.mean(0)), y + x))(self.none(self.kept))",
 }
 """A dropout outside of training gives its operand itself: what changes one of the two changes the other."""
