@@ -19,6 +19,7 @@ from mtmc.rewrite.effects import (
     sharing,
 )
 from mtmc.rewrite.lines import REFERENCE_FILE, lines_in
+from mtmc.rewrite.passing import without_handing_on
 from mtmc.task import Task, Variant, apply_constants
 from mtmc.task.exporting import quiet_export
 
@@ -89,6 +90,7 @@ def _export(
             exported = torch.export.export(model, inputs, dynamic_shapes=open_, strict=False)
             refuse_what_is_not_followed(exported)
             if any(_mutates(node) for node in exported.graph.nodes):
+                without_handing_on(exported)
                 exported = exported.run_decompositions({})
             _refuse_state(exported, plain)
             if not changed_placeholders(exported):
@@ -150,24 +152,6 @@ def copied(node: Node) -> Node | None:
     assert isinstance(target, torch.fx.Node) and isinstance(source, torch.fx.Node)
     one, other = target.meta["val"], source.meta["val"]
     return source if (one.shape, one.dtype) == (other.shape, other.dtype) else None
-
-
-_DROPOUTS = ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
-
-
-def passed_on(node: Node) -> Node | None:
-    """What an op gives as it is: a dropout of nothing or outside of training, and a copy of what nothing else reads and an
-    op has made anew. None for another op."""
-    source = node.args[0] if node.args else None
-    target = str(node.target)
-    if target in _DROPOUTS:
-        _, share, training = node.args
-        return source if not training or share == 0.0 else None  # type: ignore[return-value]
-    if target != "aten.clone.default" or node.kwargs or getattr(source, "op", "") != "call_function":
-        return None
-    schema = getattr(source.target, "_schema", None)  # type: ignore[union-attr]
-    made = schema is not None and len(schema.returns) == 1 and schema.returns[0].alias_info is None
-    return source if made and len(source.users) == 1 else None  # type: ignore[union-attr, return-value]
 
 
 def _refuse_state(program: ExportedProgram, plain: set[str]) -> None:

@@ -188,9 +188,10 @@ class ForwardPrinter:
         texts = [
             self.copies.keep(each, self.expressions[each.value], FORMATS.get(rank, "")) for each, rank in ranks.items()
         ]
-        names = {op.name for op in ops} | set(filters)
+        names = {op.name for op in ops}
         for output in [output for op in ops for output in op.outputs if output in self.expressions]:
-            if set(self.graph.readers(output)) - names:
+            given = {name for name, copy in filters.items() if copy.value == output}  # read the copy in its place
+            if set(self.graph.readers(output)) - names - given:
                 texts.append(self.expressions[output])
             else:
                 del self.expressions[output]

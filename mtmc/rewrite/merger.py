@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
 from mtmc.rewrite.effects import Sharing
-from mtmc.rewrite.export import SAME_VALUES, copied, passed_on
+from mtmc.rewrite.export import SAME_VALUES, copied
 from mtmc.rewrite.graph import CONSTANT, Current, Graph, Mutation, Op, Ref, Tensor, Varying, in_tuple
 from mtmc.rewrite.lines import line_of
+from mtmc.rewrite.passing import passed_on
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

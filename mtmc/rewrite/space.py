@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.graph import Shape, Size, Tensor, is_one, product, same
 
 
@@ -60,8 +61,11 @@ def access(
 
     groups: of the iteration space; their sizes' product must be the number of elements of `shape`.
     size_name, stride_name: make (and name) the kernel's arguments for a size, and for a stride of the tensor.
+    Raises: NotCovered where they are of another number of elements.
     """
     ranges = split(shape, groups)
+    if ranges is None and len(groups) == 1:
+        raise NotCovered("a value of another number of elements than the kernel goes over")
     if ranges is None:
         return access(tensor, ones, shape, (flat(groups, size_name),), size_name, stride_name)
     lead = len(shape) - len(tensor.shape) - ones

@@ -79,7 +79,8 @@ that are kept, weight, bias, whether to use the input's own, momentum, eps. In t
 no difference to the normalized tensor."""
 _FOUND_BY_ITSELF = {("aten.einsum.default", "path")}
 """Arguments of an op that its public function does not take: torch.einsum asks opt_einsum for its path, if that is there."""
-_SHAPED = ("aten.view.default", "aten.reshape.default")
+_SHAPED = ("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
+"""Views that are told all sizes: what a kernel makes may lie in another order than theirs says, see `channels_last`."""
 
 
 def call_text(

@@ -95,3 +95,16 @@ def test_a_kernel_with_a_pool_and_a_norm_in_it_starts_with_an_element_a_thread()
     kernel = rewritten("pooled").kernels()[-1]
     assert kernel.template == "pointwise"
     assert kernel.number("block") == 32 * kernel.number("num_warps")
+
+
+def test_few_numbers_before_a_window_are_no_work_of_its_kernel() -> None:
+    """One number a channel, worked out before what is pooled, and before what is convolved."""
+    inputs = "torch.randn(n, 8, 4, 6), torch.randn(n, 8, 1, 1).abs(), torch.randn(n, 8, 1, 1)"
+    cases = [
+        {"name": name, "source": convolved(result, inputs), "ways": [["lower", "fuse"]]}
+        for name, result in {
+            "pooled": "F.max_pool2d((x - z) * torch.rsqrt(y + 1e-5), 2)",
+            "convolved": "self.f((x - z) * torch.rsqrt(y + 1e-5))",
+        }.items()
+    ]
+    assert interpret(cases) == {"pooled": None, "convolved": None}

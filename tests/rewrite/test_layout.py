@@ -214,3 +214,32 @@ def test_elementwise_kernels_stay_channels_last_and_others_get_a_copy() -> None:
     assert "launch_sum_1(exp.contiguous())" in first  # channels and rows of pixels would be left in another order
     crossing = relaid(source("return torch.exp(y) * y.mean(2, keepdim=True)"), "fuse exp and mul")
     assert "launch_exp_mul(conv2d_in_order, mean.contiguous())" in crossing  # means lie channels first
+
+
+def test_a_view_of_what_a_kernel_leaves_channels_last_is_of_its_elements_in_order() -> None:
+    """A map that lies channels last is copied in order before it is seen as rows; the convolution's kernel makes the copy."""
+    source = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.f = nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x):
+        y = self.f(x)
+        rows = y.flatten(1).softmax(-1)
+        y.mul_(3)
+        return rows, y
+
+def get_inputs():
+    return [torch.randn(n, 16, 8, 8).to(memory_format=torch.channels_last)]
+
+def get_init_inputs():
+    return []
+
+n = 4
+VARIANTS = {"small": {"n": 2}, "odd1": {"n": 3}}
+"""
+    assert interpret([{"name": "rows", "source": source, "ways": [["fuse conv2d and clone"]]}]) == {"rows": None}

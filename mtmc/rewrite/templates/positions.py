@@ -89,9 +89,9 @@ def _source(graph: Graph, body: Body, read: str, before: tuple[Node, ...]) -> tu
         return read, graph.values[read].shape
     shape = before[-1].shape
     made = {node.name for node in before}
+    if any(node.shape != shape for node in before):
+        raise NotCovered("work before the windows that broadcasts")
     for node in before:
-        if node.shape != shape:
-            raise NotCovered("work before the windows that broadcasts")
         for operand in node.operands:
             if isinstance(operand, str) and operand not in made and graph.values[operand].shape == shape:
                 return operand, shape
