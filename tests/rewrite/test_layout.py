@@ -217,7 +217,7 @@ def test_elementwise_kernels_stay_channels_last_and_others_get_a_copy() -> None:
 
 
 def test_a_view_of_what_a_kernel_leaves_channels_last_is_of_its_elements_in_order() -> None:
-    """A map that lies channels last is copied in order before it is seen as rows; the convolution's kernel makes the copy."""
+    """A map that lies channels last is copied in order before it is seen as rows, by the kernel of the convolution."""
     source = """
 import torch
 import torch.nn as nn
