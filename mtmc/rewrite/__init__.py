@@ -1,7 +1,7 @@
 """The rewriter: torch.export -> graph -> plan -> Triton source. Rules, not a model: deterministic and free.
 
 graph.py     what was exported: ops, values and their sizes at several shapes
-export.py    a reference through torch.export, without data
+export.py    a reference through torch.export, without data (passing.py: ops that give what they are given)
 effects.py   what a reference changes: its inputs, its module's buffers; what of that cannot be followed
 exported.py  Task -> Graph (merger.py: of exports at several sets of shapes)
 sizes.py     an exported number -> the Python expression that gives it at other shapes
@@ -12,7 +12,7 @@ operators/   the table of ops: elementwise.py (ATen name -> expression, flops, d
              elementwise work: composites.py, norms.py, losses.py, products.py, windows.py, scans.py, attention.py (steps.py
              has what they share)
 expansion.py the ops that one kernel covers as such steps, and builder.py makes its body of these
-body.py      the parts of the ops that one kernel covers, in order
+body.py      the parts of the ops that one kernel covers, in order (totals.py, repeated_rows.py, turned_rows.py: otherwise)
 algebra/     other ops that give the same
 space.py     where in memory an element of a kernel's iteration space lies, for any operand
 plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a template with its schedule
