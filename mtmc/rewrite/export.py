@@ -19,7 +19,7 @@ from mtmc.rewrite.effects import (
     sharing,
 )
 from mtmc.rewrite.lines import REFERENCE_FILE, lines_in
-from mtmc.rewrite.passing import without_handing_on
+from mtmc.rewrite.passing import without_passing_on
 from mtmc.task import Task, Variant, apply_constants
 from mtmc.task.exporting import quiet_export
 
@@ -90,7 +90,7 @@ def _export(
             exported = torch.export.export(model, inputs, dynamic_shapes=open_, strict=False)
             refuse_what_is_not_followed(exported)
             if any(_mutates(node) for node in exported.graph.nodes):
-                without_handing_on(exported)
+                without_passing_on(exported)
                 exported = exported.run_decompositions({})
             _refuse_state(exported, plain)
             if not changed_placeholders(exported):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -65,30 +66,26 @@ def _export_graph(task: Task) -> Graph:
 
 def _have_like_sizes(exports: list[Export]) -> bool:
     """Whether two sizes of one value are the same in all exports, and not always 1."""
-    for column in zip(*map(_sizes, exports), strict=False):
-        dims = [dim for dim in zip(*column, strict=False) if set(dim) != {1}]
-        if len(set(dims)) < len(dims):
-            return True
-    return False
+    larger = ([sizes for sizes in dims if set(sizes) != {1}] for dims in _sizes(exports))
+    return any(len(set(dims)) < len(dims) for dims in larger)
 
 
 def _tells_apart(exports: list[Export], found: Export) -> bool:
     """Whether sizes of one value that are the same in all exports, as those of a pooled map, are not in another."""
-    for column in zip(*(_sizes(export) for export in (*exports, found)), strict=False):
-        dims = list(zip(*column, strict=False))
-        if len({dim[:-1] for dim in dims}) < len(set(dims)):
-            return True
-    return False
+    return any(len({dim[:-1] for dim in dims}) < len(set(dims)) for dims in _sizes([*exports, found]))
 
 
-def _sizes(export: Export) -> list[tuple[int, ...]]:
-    """The shape of each tensor in order."""
+def _sizes(exports: list[Export]) -> Iterator[list[tuple[int, ...]]]:
+    """Of each tensor its sizes in all exports, a dimension at a time."""
+    for column in zip(*map(_shapes, exports), strict=False):
+        yield list(zip(*column, strict=False))
+
+
+def _shapes(export: Export) -> list[tuple[int, ...]]:
+    """The shape of each tensor in order, of those that are known."""
     values = (node.meta.get("val") for node in export.program.graph.nodes)
-    return [tuple(map(int, value.shape)) for value in values if hasattr(value, "shape") and _is_known(value.shape)]
-
-
-def _is_known(shape: Any) -> bool:
-    return all(isinstance(size, int) for size in shape)
+    shapes = [tuple(value.shape) for value in values if hasattr(value, "shape")]
+    return [shape for shape in shapes if all(isinstance(size, int) for size in shape)]
 
 
 def _same_inputs(one: Variant, other: Variant) -> bool:

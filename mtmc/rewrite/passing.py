@@ -28,7 +28,7 @@ def passed_on(node: Node) -> Node | None:
     return source if not node.kwargs and _is_new(source) else None  # type: ignore[arg-type, return-value]
 
 
-def without_handing_on(program: ExportedProgram) -> None:
+def without_passing_on(program: ExportedProgram) -> None:
     """Take ops that give their operand itself out of an export that is not functional yet, in place.
 
     What changes their result changes that; torch takes it for a tensor of its own.
