@@ -17,7 +17,7 @@ from mtmc.bench.headroom import left, shares
 from mtmc.bench.problem import Problem
 from mtmc.bench.report import write_report
 from mtmc.bench.row import PASSING, Row
-from mtmc.bench.selection import select
+from mtmc.bench.selection import as_asked, select
 from mtmc.bench.settings import BenchSettings
 from mtmc.bench.solve import SearchOptions, Setup, identity
 from mtmc.bench.suites import open_suite
@@ -111,7 +111,8 @@ def run_bench(
             rows = {problem: row for problem in problems if (row := _kept(folder, problem, setup, settings.retry))}
             about = {**same, "versions": versions(), "date": date.today().isoformat()}
             report = _Report(folder, problems, rows, about)
-            jobs = [Job(each, "solve" if setup.score is None else "score") for each in problems if each not in rows]
+            begun = [each for each in as_asked(problems, settings) if each not in rows]
+            jobs = [Job(each, "solve" if setup.score is None else "score") for each in begun]
             size = settings.jobs or _jobs(parts["evaluator"], evaluator)
             limits = _limits(settings, GRACE_S, started, clock)
             work = Work(setup, folder, limits, size, log_level)

@@ -31,10 +31,29 @@ def select(problems: Sequence[Problem], settings: BenchSettings) -> list[Problem
     return chosen
 
 
-def _level(text: str, levels: Sequence[str]) -> str:
+def as_asked(problems: Sequence[Problem], settings: BenchSettings) -> list[Problem]:
+    """Chosen problems in the order in which `settings` names them: what is named first is worked on first."""
+
+    def place(problem: Problem) -> int:
+        texts = settings.problems
+        return next((at for at, text in enumerate(texts) if _names(text, problem)), len(texts))
+
+    return sorted(problems, key=place)
+
+
+def _names(text: str, problem: Problem) -> bool:
+    level, slash, last = text.rpartition("/")
+    return (not slash or _is_level(level, problem.level)) and matches(problem, last)
+
+
+def _is_level(text: str, level: str) -> bool:
     """ "1" and "level1" are the same."""
+    return text.lower() in (level.lower(), level.lower().removeprefix("level"))
+
+
+def _level(text: str, levels: Sequence[str]) -> str:
     for level in levels:
-        if text.lower() in (level.lower(), level.lower().removeprefix("level")):
+        if _is_level(text, level):
             return level
     raise ConfigError(f"the suite has no level {text!r}: use {', '.join(levels)}")
 
@@ -42,9 +61,8 @@ def _level(text: str, levels: Sequence[str]) -> str:
 def _named(text: str, problems: Sequence[Problem]) -> list[Problem]:
     """All problems with this number or name: a number may stand in several levels. Also "level1/19"."""
     level, slash, last = text.rpartition("/")
-    inside = (
-        [each for each in problems if each.level == _level(level, [p.level for p in problems])] if slash else problems
-    )
+    known = _level(level, [each.level for each in problems]) if slash else ""
+    inside = [each for each in problems if known in ("", each.level)]
     found = [each for each in inside if matches(each, last)]
     if not found:
         names = [each.name for each in inside]

@@ -18,7 +18,8 @@ class BenchSettings:
     suite: a name in `mtmc.bench.suites.SUITES`. path: where the suite lies (a checkout or an installed copy).
     licence: of a collection by path (files, gpumode): ask refuses one whose licence does not say that it may be used; ack
         says that a person has read what its makers allow.
-    levels: of the suite, empty for all: 1 or level1, T, G. problems: numbers or names within a level, empty for all.
+    levels: of the suite, empty for all: 1 or level1, T, G. problems: numbers or names within a level, empty for all. They
+        are begun in this order, and stand in the tables in the suite's.
     every: only problems whose number is divisible by it.
     dtype: fp32 takes the problems as they are; fp16 and bf16 put weights and floating inputs into that type.
     jobs: problems at the same time; 0: one, with a GPU one more than there are GPUs, so that one is prepared while

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -72,6 +73,25 @@ class BaselineFile:
             everything.setdefault(fingerprint.key, {})[name] = outcome_to_json(outcome)
             write_whole(self.path, json.dumps(everything, indent=1, sort_keys=True))
 
+    @property
+    def compiling(self) -> Path:
+        """The folder beside the file where compilers keep what they have found out for baselines that are not done yet. It
+        is made. Raises: ConfigError where it cannot be."""
+        folder = self.path.with_suffix(".compiling")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return folder
+
+    def begun(self, fingerprint: Fingerprint) -> Path:
+        """Where torch.compile keeps its caches for one task: an autotuning that was cut off goes on there where it was."""
+        return self.compiling / hashlib.sha256(fingerprint.key.encode()).hexdigest()[:16]
+
+    def ended(self, fingerprint: Fingerprint) -> None:
+        """All baselines of a task are kept: nothing is left to go on with."""
+        shutil.rmtree(self.begun(fingerprint), ignore_errors=True)
+
     def _read(self) -> dict[str, dict[str, Any]]:
         if not self.path.exists():
             return {}
@@ -90,7 +110,10 @@ class BaselineFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             lock = open(self.path.with_suffix(".lock"), "w")  # noqa: SIM115
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be written ({error}): set evaluator.baselines_file") from error
+            raise self._unwritable(error) from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"{self.path} cannot be written ({error}): set evaluator.baselines_file")

@@ -171,7 +171,7 @@ class GpuEvaluator(Evaluator):
         found = {name: known[text] for name, text in wanted.items() if text in known}
 
         def measure(name: str) -> None:
-            found[name] = self._baseline(task, BASELINES[name])
+            found[name] = self._baseline(task, BASELINES[name], kept.begun(fingerprint))
             if found[name].ok:  # a failure may be one of the moment
                 kept.add(fingerprint, wanted[name], found[name])
 
@@ -179,10 +179,12 @@ class GpuEvaluator(Evaluator):
         if missing:
             with ThreadPoolExecutor(len(missing), thread_name_prefix="mtmc-baseline") as threads:
                 list(threads.map(measure, missing))
+            kept.ended(fingerprint)
         return {name: found[name] for name in wanted}
 
-    def _baseline(self, task: Task, baseline: str) -> Outcome:
-        """A baseline's time. A mode of torch.compile does its work before the device is taken for measuring it."""
+    def _baseline(self, task: Task, baseline: str, caches: Path) -> Outcome:
+        """A baseline's time. A mode of torch.compile does its work before the device is taken for measuring it. caches: its
+        folder for that, see `BaselineFile.begun`."""
         kind, _, mode = baseline.partition(":")
         source = task.with_library if kind == LIBRARY else task.source
         request = EvaluationRequest(task, source, 0, "screen")
@@ -190,7 +192,7 @@ class GpuEvaluator(Evaluator):
             return self._examined(request, {}, baseline)
         self._builds.start()  # first, see there
         worker, began = self._workers.home(source_hash(task.source)), time.perf_counter()
-        process = worker.compile_first(task, mode, COMPILE_S)
+        process = worker.compile_first(task, mode, caches, COMPILE_S)
         compiled = time.perf_counter()
         outcome = self._examined(request, {}, baseline, worker, process)
         measured = time.perf_counter() - compiled
@@ -309,6 +311,7 @@ class GpuEvaluator(Evaluator):
             max(1, min(COMPILERS, cores() // 2)),
             quiet,
             self._cores.others,
+            BaselineFile.of(settings.baselines_file).compiling if settings.baselines else None,
         )
 
 

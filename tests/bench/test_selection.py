@@ -8,7 +8,7 @@ import pytest
 
 from mtmc.bench.candidates import match_candidates
 from mtmc.bench.problem import Problem
-from mtmc.bench.selection import select
+from mtmc.bench.selection import as_asked, select
 from mtmc.bench.settings import BenchSettings
 from mtmc.errors import ConfigError
 
@@ -35,6 +35,14 @@ def test_levels_numbers_names_and_every() -> None:
     assert chosen(problems=("5",)) == ["level1/5_Sum", "level2/5_Gemm"]
     assert chosen(problems=("2/7", "level1/ReLU", "Gemm")) == ["level1/1_ReLU", "level2/5_Gemm", "level2/7_Max"]
     assert chosen(every=5) == ["level1/5_Sum", "level1/10_Max", "level2/5_Gemm"]
+
+
+def test_what_is_named_first_is_begun_first() -> None:
+    settings = BenchSettings(problems=("2/7", "10", "level1/ReLU", "5", "Conv_ReLU", "1"), every=1)
+    begun = [each.id for each in as_asked(select(PROBLEMS, settings), settings)]
+    assert begun[:3] == ["level2/7_Max", "level1/10_Max", "level1/1_ReLU"]
+    assert begun[3:] == ["level1/5_Sum", "level2/5_Gemm", "level2/1_Conv_ReLU"]
+    assert as_asked(PROBLEMS, BenchSettings()) == PROBLEMS
 
 
 @pytest.mark.parametrize(

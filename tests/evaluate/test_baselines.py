@@ -75,3 +75,9 @@ def test_a_librarys_kernels_are_timed_where_they_are_right_and_there(tmp_path):
 def test_an_unknown_baseline_is_refused_before_anything_starts() -> None:
     with pytest.raises(ConfigError, match=r"evaluator.baselines cannot have 'jit': use some of eager, torch.compile"):
         GpuSettings(baselines=("eager", "jit")).open()
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_starts(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file/kept.json cannot be written .*: set evaluator.baselines_file"):
+        BaselineFile.of(str(tmp_path / "file" / "kept.json")).compiling  # noqa: B018

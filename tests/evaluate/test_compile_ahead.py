@@ -16,6 +16,7 @@ import torch
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.devices import Device
+from mtmc.evaluate.measure import compile_ahead
 from mtmc.evaluate.measure.compile_ahead import Prepared
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
@@ -162,11 +163,11 @@ def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
     evaluator = object.__new__(GpuEvaluator)
     evaluator._workers, evaluator._builds = GpuWorkers([worker]), SimpleNamespace(start=lambda: None)
     evaluator._examined = lambda request, metrics, *given: examined.append(given)  # type: ignore[method-assign]
-    evaluator._baseline(task, baseline)
+    evaluator._baseline(task, baseline, Path("caches"))
     if baseline == "eager":
         assert (asked, examined) == ([], [("eager",)])
     else:
-        assert asked[0][:2] == (task, "default") and examined == [(baseline, worker, "process")]
+        assert asked[0][:3] == (task, "default", Path("caches")) and examined == [(baseline, worker, "process")]
 
 
 def test_modes_are_compiled_at_the_same_time(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_modes_are_compiled_at_the_same_time(tmp_path: Path) -> None:
     evaluator._settings = GpuSettings(baselines_file=str(tmp_path / "baselines.json"))
     evaluator._devices = [Device.host()]
 
-    def made(task: object, baseline: str) -> Outcome:
+    def made(task: object, baseline: str, caches: Path) -> Outcome:
         all_at_work.wait()
         status = "build_error" if "autotune" in baseline else "ok"
         return Outcome(status, runtime_ms=1.0 if status == "ok" else None)
@@ -189,6 +190,70 @@ def test_modes_are_compiled_at_the_same_time(tmp_path: Path) -> None:
     assert list(found) == names and [each.ok for each in found.values()] == [True, True, False]
     kept = BaselineFile.of(evaluator._settings.baselines_file).find(Fingerprint.of(task, evaluator._devices[0]))
     assert kept.keys() == {"eager", "torch.compile"}, "a failure may be one of the moment"
+
+
+def test_what_a_cut_off_compiler_has_found_out_waits_for_the_next(tmp_path: Path) -> None:
+    from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+
+    task, seen = task_from_source(PRODUCT, "t"), list[list[str]]()
+    evaluator = object.__new__(GpuEvaluator)
+    evaluator._settings = GpuSettings(baselines=("torch.compile",), baselines_file=str(tmp_path / "baselines.json"))
+    evaluator._devices = [Device.host()]
+
+    def cut_off(task: object, baseline: str, caches: Path) -> Outcome:
+        caches.mkdir(parents=True)
+        (caches / "found").touch()
+        raise KeyboardInterrupt
+
+    def ended(task: object, baseline: str, caches: Path) -> Outcome:
+        seen.append(os.listdir(caches))
+        return Outcome("ok", runtime_ms=1.0)
+
+    evaluator._baseline = cut_off  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        evaluator.baselines(task)
+    evaluator._baseline = ended  # type: ignore[method-assign, assignment]
+    assert evaluator.baselines(task)["torch.compile"].ok
+    assert seen == [["found"]] and not list((tmp_path / "baselines.compiling").iterdir())
+
+
+def test_inductor_keeps_what_it_finds_where_it_is_told(tmp_path: Path) -> None:
+    text = (
+        "import sys; from pathlib import Path\n"
+        "from mtmc.evaluate.measure.candidate_process import _compiled\n"
+        "from mtmc.task import task_from_source\n"
+        f"task = task_from_source({PRODUCT!r}, 't')\n"
+        "assert _compiled(task, 'default', 'host', Path('turns'), Path('done'), str(Path('kept').absolute()))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "other")}
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and (tmp_path / "done").exists(), done.stderr
+    assert (tmp_path / "kept" / "fxgraph").exists() and not (tmp_path / "other" / "fxgraph").exists()
+
+
+def test_configurations_of_one_operation_are_timed_in_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime.benchmarking import benchmarker
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+    lock, taken = DeviceLock(tmp_path / "turns"), list[int]()
+    take = lock._take
+    monkeypatch.setattr(lock, "_take", lambda: (taken.append(1), take()))
+    monkeypatch.setattr(benchmarker, "benchmark_gpu", lambda choice: float(choice))
+    monkeypatch.setattr(
+        AlgorithmSelectorCache,
+        "benchmark_choice",
+        classmethod(lambda _, choice, given: benchmarker.benchmark_gpu(choice)),
+    )
+    before = AlgorithmSelectorCache.__dict__["benchmark_choices"], CachingAutotuner.benchmark_all_configs
+    with compile_ahead._taking_turns(lock):
+        assert AlgorithmSelectorCache.benchmark_choices([3, 1, 2], None) == {3: 3.0, 1: 1.0, 2: 2.0}
+        assert len(taken) == 1
+        assert benchmarker.benchmark_gpu(4) == 4.0
+        assert len(taken) == 2 and CachingAutotuner.benchmark_all_configs is not before[1]
+    after = AlgorithmSelectorCache.__dict__["benchmark_choices"], CachingAutotuner.benchmark_all_configs
+    assert before == after
+    lock.close()
 
 
 def test_a_compiled_model_takes_the_numbers_of_another_one(tmp_path: Path) -> None:

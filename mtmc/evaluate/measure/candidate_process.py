@@ -94,6 +94,7 @@ def serve(
     mode: str = "",
     turns: str = "",
     done: str = "",
+    caches: str = "",
     quiet: Sequence[int] = (),
     others: Sequence[int] = (),
 ) -> None:
@@ -103,9 +104,10 @@ def serve(
     not for the evaluator's own models, which need a compiler. cache: folder of compiled kernels, to be read.
     target_name: what they were compiled for. task, mode: whose reference is compiled before the oracle is told of this
     process, see `compile_ahead`. turns: path of the device's lock. done: path of a file that then tells that it is.
+    caches: folder of what torch.compile keeps.
     quiet, others: hardware threads that it keeps to in its turn, and that it compiles on, see `mtmc.evaluate.core_split`.
     """
-    prepared = None if task is None else _compiled(task, mode, backend, Path(turns), Path(done))
+    prepared = None if task is None else _compiled(task, mode, backend, Path(turns), Path(done), caches)
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(oracle)
     connection.sendall(token.encode())
@@ -143,8 +145,9 @@ def serve(
         os._exit(0)
 
 
-def _compiled(task: Task, mode: str, backend: str, lock: Path, done: Path) -> Prepared | None:
+def _compiled(task: Task, mode: str, backend: str, lock: Path, done: Path, caches: str) -> Prepared | None:
     """A reference compiled before its turn; None where it does not compile: when it is its turn, it says why."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches  # Inductor looks there whenever it keeps or seeks something
     from mtmc.evaluate.measure.compile_ahead import compile_ahead
 
     turns = DeviceLock(lock)

@@ -9,7 +9,7 @@ A task that does not compile here says so there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -140,14 +140,24 @@ def _without_memory(large: Sequence[torch.Tensor], lock: DeviceLock) -> Iterator
 
 @contextmanager
 def _taking_turns(lock: DeviceLock) -> Iterator[None]:
-    """Inductor times configurations when it is its turn on the device."""
+    """Inductor times configurations when it is its turn on the device: those of one operation in one turn. A network has
+    hundreds, and where others work on the device each turn is waited for."""
     from torch._inductor.runtime.benchmarking import benchmarker
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-    timed = benchmarker.benchmark_gpu
+    def in_turn(timed: Callable[..., Any]) -> Callable[..., Any]:
+        def when_it_is(*arguments: Any, **named: Any) -> Any:
+            with lock:
+                return timed(*arguments, **named)
 
-    def in_turn(*arguments: Any, **named: Any) -> Any:
-        with lock:
-            return timed(*arguments, **named)
+        return when_it_is
 
-    with mock.patch.object(benchmarker, "benchmark_gpu", in_turn):
+    with ExitStack() as patched:
+        for owner, name in (
+            (benchmarker, "benchmark_gpu"),
+            (CachingAutotuner, "benchmark_all_configs"),
+            (AlgorithmSelectorCache, "benchmark_choices"),
+        ):
+            patched.enter_context(mock.patch.object(owner, name, in_turn(getattr(owner, name))))
         yield

@@ -110,17 +110,18 @@ class GpuWorker:
         finally:
             self._quiet(False)
 
-    def compile_first(self, task: Task, mode: str, limit_s: float) -> Process | None:
+    def compile_first(self, task: Task, mode: str, caches: Path, limit_s: float) -> Process | None:
         """Compile a task's reference beside what is examined, in a process that its baseline is measured in then.
 
-        mode: of torch.compile. Returns: that process; None where it has ended or is not done in time, so that the baseline
-        begins anew and says why."""
+        mode: of torch.compile. caches: folder of what it keeps, below `GpuWorkerSettings.compiling`. Returns: that process;
+        None where it has ended or is not done in time, so that the baseline begins anew and says why."""
         self.about()  # there is an oracle for it to connect to
         done = self._settings.cache / f"compiled-{secrets.token_hex(16)}"
         self._preparing.acquire()
         self._room.take(str(done), MEMORY_S)
         deadline = time.monotonic() + limit_s
-        process = self._processes.spawn(locked=False, task=task, mode=mode, turns=str(self._turns.path), done=str(done))
+        paths = {"turns": str(self._turns.path), "done": str(done), "caches": str(caches)}
+        process = self._processes.spawn(locked=False, task=task, mode=mode, **paths)
         process.end.add_done_callback(lambda _: self._preparing.release())
         process.end.add_done_callback(lambda _: self._room.leave(str(done)))
         while not (compiled := done.exists()) and not process.end.done() and time.monotonic() < deadline:

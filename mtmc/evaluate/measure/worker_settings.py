@@ -28,7 +28,8 @@ class GpuWorkerSettings:
     cache: folder of the shared Triton cache. backend: "cuda", or "host" for the conversation without a GPU.
     spares: processes kept ready. reuse: candidates that a process may screen, one after another, as long as they are right.
     compilers: processes that torch.compile may take for one baseline. quiet, others: hardware threads on
-    which is measured, and on which candidates' processes wait and compile; none: wherever there is room.
+    which is measured, and on which candidates' processes wait and compile; none: wherever there is room. compiling: folder
+    of what torch.compile has found out for baselines that are not done yet; None: in `cache`.
     """
 
     index: str
@@ -43,6 +44,7 @@ class GpuWorkerSettings:
     compilers: int = 1
     quiet: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
+    compiling: Path | None = None
 
     @property
     def turns(self) -> Path:
@@ -60,6 +62,7 @@ def pool_settings(settings: GpuWorkerSettings, folder: Path, locked: bool) -> Po
         "TRITON_CACHE_DIR": str(settings.cache),
         "TRITON_DEFAULT_FP_FUSION": "1",
     }
+    writable = () if locked else tuple({settings.cache, settings.turns, settings.compiling or settings.cache})
     if not locked:
         environment |= {
             "TORCHINDUCTOR_CACHE_DIR": str(settings.cache / "inductor"),
@@ -78,7 +81,7 @@ def pool_settings(settings: GpuWorkerSettings, folder: Path, locked: bool) -> Po
         sandbox=settings.sandbox,
         gpu=settings.backend == "cuda",
         readable=(settings.cache, folder),
-        writable=() if locked else tuple({settings.cache, settings.turns}),
+        writable=writable,
         cores=settings.others,
         profile=None,
     )
