@@ -3,9 +3,10 @@
     PYTHONPATH=. python benchmarks/whole_models.py --seconds 500 --out results/whole_models
 
 Three models with random weights in bfloat16: a Hugging Face decoder (transformers), a vision transformer (timm; without it
-one of torch alone), a residual and attention block of a UNet (diffusers; without it one of torch alone). For each, its
-table: per piece its share of the time, speedup and places, then the whole. The time is divided among the models; a table is
-written as soon as it is there. What is not installed is named in the report.
+one of torch alone), a residual and attention block of a UNet (diffusers; without it one of torch alone). For each, what
+`mtmc.optimize` says of it; of one that is searched in pieces (`--pieces`, or too large for one search) that is a table: per
+piece its share of the time, speedup and places. Then the whole in a plain loop, each in turn: eager, under torch.compile in
+both modes, and as it was handed back. The time is divided among the models. What is not installed is named in the report.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import torch
 from torch import nn
 
 from benchmarks.common import Report, parser, settings_of
+from mtmc.dropin.compiled import MODES
 from mtmc.errors import MtmcError
 from mtmc.search import Budget
-from mtmc.whole import WholeSettings, optimize
+from mtmc.whole import Record, WholeSettings, optimize
+from mtmc.whole.timing import compare_on_gpu
 
 DTYPE = torch.bfloat16
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -197,11 +200,11 @@ def run(model: Model, seconds: float, arguments: Any, report: Report) -> None:
     module, args, kwargs = model.make()
     module = module.eval().to(DEVICE).to(DTYPE).requires_grad_(False)
     given = tuple(map(placed, args)), {name: placed(value) for name, value in kwargs.items()}
-    evaluator = settings_of(arguments, baselines=("eager", "torch.compile"), reuse=arguments.reuse)
+    evaluator = settings_of(arguments, baselines=("eager", *arguments.modes), reuse=arguments.reuse)
     found = optimize(
         module,
         *given,
-        whole=True,
+        whole=True if arguments.pieces else None,
         whole_settings=WholeSettings(modes=tuple(arguments.modes), compare_seconds=COMPARE_S),
         evaluator=evaluator,
         budget=Budget(arguments.evaluations, wall_seconds=(1 - RESERVE) * seconds),
@@ -209,11 +212,27 @@ def run(model: Model, seconds: float, arguments: Any, report: Report) -> None:
         out=None if arguments.runs is None else f"{arguments.runs}/{model.name.replace(' ', '_').replace('/', '_')}",
         dumps=False,
     )
-    report.say(found.mtmc.text)
+    report.say(found.mtmc.text if isinstance(found.mtmc, Record) else f"{found.mtmc!r}.\n")
     with torch.no_grad():
         compare(found(*given[0], **given[1]), module(*given[0], **given[1]), report)
+        times = loops(module, found, given) if DEVICE == "cuda" else {}
+    report.say("\n| in a plain loop | ms a call | over eager |\n|---|---:|---:|")
+    for name, ms in times.items():
+        report.say(f"| {name} | {ms:.4g} | {times['eager'] / ms:.2f}x |")
     report.say(f"\n{time.monotonic() - started:.0f} s.")
-    report.data.setdefault("models", {})[model.name] = found.mtmc.plain()
+    known = found.mtmc.plain() if isinstance(found.mtmc, Record) else {"said": repr(found.mtmc)}
+    report.data.setdefault("models", {})[model.name] = {**known, "loops_ms": times}
+
+
+def loops(module: nn.Module, found: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> dict[str, float]:
+    """Milliseconds of a call in a plain loop, by name, in turn."""
+    args, kwargs = given
+    ways: dict[str, Any] = {"eager": module}
+    for name, mode in MODES.items():
+        ways[name] = torch.compile(module, mode=mode)
+    ways["handed back"] = found
+    calls = [lambda way=way: way(*args, **kwargs) for way in ways.values()]
+    return dict(zip(ways, compare_on_gpu(calls, COMPARE_S), strict=True))
 
 
 def compare(found: Any, expected: Any, report: Report) -> None:
@@ -239,7 +258,8 @@ def main() -> int:
     options.add_argument("--evaluations", type=int, default=96, help="of each model")
     options.add_argument("--batch", type=int, default=8, help="trials at once")
     options.add_argument("--reuse", type=int, default=4, help="versions that a process may screen, see GpuSettings")
-    options.add_argument("--modes", nargs="*", default=["torch.compile"], help="see mtmc.whole.judge.MODES")
+    options.add_argument("--modes", nargs="*", default=list(MODES), help="of torch.compile to compare with")
+    options.add_argument("--pieces", action="store_true", help="search in pieces what could be one search")
     options.add_argument("--runs", help="a folder for the runs")
     arguments = options.parse_args()
     end = time.monotonic() + arguments.seconds

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import hashlib
 import pickle
 import re
 import subprocess
@@ -317,3 +319,14 @@ def test_blocks_name_the_package_of_their_library(file: Path) -> None:
     imported = re.search(r"from (\w+)", task.library)
     assert said and imported and "super().__init__" not in task.library, "it is made as the model is"
     assert imported[1].split("_")[0] == re.split("[-_]", said[1])[0]
+
+
+def test_the_digest_of_weights_is_reckoned_once_and_travels_with_the_task(monkeypatch):
+    task = dataclasses.replace(load_task("softmax"), state=b"weights")
+    assert task.state_digest == hashlib.sha256(b"weights").hexdigest()
+    other = pickle.loads(pickle.dumps(task))
+    monkeypatch.setattr(hashlib, "sha256", None)
+    assert other.state_digest == task.state_digest and other == task
+    assert load_task("softmax").state_digest == ""
+    with pytest.raises(TypeError):
+        _ = dataclasses.replace(task, state=b"others").state_digest

@@ -38,9 +38,11 @@ class Fingerprint:
     @classmethod
     def of(cls, task: Task, device: Device) -> Fingerprint:
         """The fingerprint of a task on a device, with the packages installed here."""
-        text = f"{task.source}\0{task.full}\0".encode() + (task.state or b"")
-        digest = hashlib.sha256(text).hexdigest()[:16]
-        return cls(digest, device.name, device.driver, metadata.version("torch"), metadata.version("triton"))
+        digest = hashlib.sha256(f"{task.source}\0{task.full}\0".encode())
+        digest.update(task.state or b"")
+        return cls(
+            digest.hexdigest()[:16], device.name, device.driver, metadata.version("torch"), metadata.version("triton")
+        )
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mtmc.errors import EvaluatorError
@@ -93,7 +93,7 @@ class Builds:
     def built(self, request: EvaluationRequest) -> Built | Outcome:
         """What the build gate found, or the outcome of a version that fails in it."""
         arguments = {
-            "task": request.task,
+            "task": replace(request.task, state=None),  # whose values nothing is built by, see `compiling.build`
             "source": request.source,
             "target_name": self._settings.hardware.target,
             "variants": plan(request.task, request.depth, self._settings.check_variants).variants,

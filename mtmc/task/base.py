@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from mtmc.task.tolerance import Tolerance, declared
 
 CUDA_GRAPH = "CUDA_GRAPH"
 """Module-level name by which a task's file says that the module is called under a CUDA graph (`CUDA_GRAPH = True`)."""
+MOST_STATE = 900_000_000
+"""Bytes of a task's `state` at most: SQLite takes a thousand million at a time, and who examines a version needs them."""
 DECLARATION = "VARIANTS"
 """Module-level name of a task's declared shapes: {"small": {constant: integer}, "odd1": {...}, ...}."""
 
@@ -68,6 +71,12 @@ class Task:
     def variants(self) -> tuple[Variant, ...]:
         """All sets of shapes: full, small, then the held-out ones."""
         return (self.full, self.small, *self.held_out)
+
+    @functools.cached_property
+    def state_digest(self) -> str:
+        """SHA-256 of `state`, "" where there is none. Weights of a whole network are hundreds of megabytes: it is reckoned
+        once, and travels with the task where that is pickled."""
+        return "" if self.state is None else hashlib.sha256(self.state).hexdigest()
 
     @property
     def with_library(self) -> str:

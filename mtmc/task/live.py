@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.task.base import Task, Variant
+from mtmc.task.base import MOST_STATE, Task, Variant
 from mtmc.task.capture import Capture, KnownShapes, Shapes, resolve
 from mtmc.task.exporting import export_failure, quiet_export
 from mtmc.task.live_call import Call, bind_call, positional, slotted
@@ -48,7 +48,7 @@ from mtmc.task.live_source import PREFIX, PrintedModule, print_module
 from mtmc.task.live_state import same_values, unchanged
 from mtmc.task.reference import instantiate
 from mtmc.task.shapes import derive_held_out, derive_small
-from mtmc.task.tensors import flat_tensors, leaves, same_memory
+from mtmc.task.tensors import flat_tensors, held, leaves, same_memory
 from mtmc.task.trials import Live
 
 _NEAR, _ROUNDINGS = 1e-3, 8
@@ -85,6 +85,7 @@ def build_capture(
     refuse_random(program, name)
     printed = print_module(program, call.tensors, _input_names(call), title, name)
     source = f"{printed.source.rstrip()}\n\n{declaration}\n" if declaration else printed.source
+    refuse_heavy(printed.tensors.values(), name)
     state = {key: tensor.detach().to("cpu", copy=True) for key, tensor in printed.tensors.items()}
     places = _places(module, printed)
     refuse_strangers({key: each for key, each in printed.tensors.items() if key not in places}, alive, name)
@@ -259,6 +260,16 @@ def _input_names(call: Call) -> list[str]:
         count = len(flat_tensors(value))
         names += [argument] if count == 1 else [f"{argument}_{index}" for index in range(count)]
     return names
+
+
+def refuse_heavy(tensors: Iterable[torch.Tensor], name: str) -> None:
+    """Raises: TaskError for weights that a run cannot keep."""
+    size = held(list(tensors))
+    if size > MOST_STATE:
+        raise TaskError(
+            f"module {name}: its weights take {size / 1e6:,.0f} MB, and a run keeps {MOST_STATE / 1e6:,.0f} MB at most: "
+            "hand over a part of it, or all of it with whole=True"
+        )
 
 
 def _save(state: Mapping[str, torch.Tensor]) -> bytes:

@@ -85,3 +85,11 @@ def parts_of(structure: Any) -> Mapping[Any, Any] | None:
     if dataclasses.is_dataclass(structure) and not isinstance(structure, type | Slot):
         return {field.name: getattr(structure, field.name, None) for field in dataclasses.fields(structure)}
     return None
+
+
+def held(structure: Any) -> int:
+    """Bytes of the distinct storages behind the tensors of a structure."""
+    storages = {
+        tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in flat_tensors(structure)
+    }
+    return sum(storages.values())

@@ -3,7 +3,7 @@
     torch.compile(model, backend="mtmc", options={"budget": 32, "evaluator": "gpu"})
 
 Options are the settings of `mtmc.search.search`; "inner", the backend for the rest ("inductor"); and "most_kernels", the
-operations of one part at most (64). A graph is searched
+operations of one part at most (512). A graph is searched
 when it is compiled, at the first call. On a GPU the graph with kernels is timed against the inner backend's own, and the
 faster one is used. Graphs that need gradients, or whose sizes are not fixed, go to the inner backend as they are.
 """

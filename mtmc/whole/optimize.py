@@ -20,10 +20,11 @@ from mtmc.dropin import drop_in
 from mtmc.dropin import optimize as optimize_module
 from mtmc.dropin.compiled import MODES
 from mtmc.dropin.drop_in import refuse_module
-from mtmc.errors import RunError
+from mtmc.errors import RunError, TaskError
 from mtmc.files import write_whole
 from mtmc.search import Budget, components
 from mtmc.task.live_call import positional
+from mtmc.task.tensors import held
 from mtmc.whole.calls import unchanged
 from mtmc.whole.campaign import Campaign
 from mtmc.whole.judge import Estimated, Measured, Patch
@@ -42,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 SUMMARY, TABLE, PIECES = "summary.json", "table.md", "pieces"
 ATTRIBUTE = "mtmc"
+FEW = 64
+"""Operations of a module that is refused where it cannot be captured: a larger one is searched in pieces then."""
 
 
 def optimize(
@@ -58,11 +61,12 @@ def optimize(
 ) -> Any:
     """Search for faster kernels for a module or a whole network, and return it with those that make it faster.
 
-    A module that is small enough for one search is handed to `mtmc.dropin.optimize`. Of a larger one each submodule that
-    takes a share of the time gets a search, equal ones one together. The winners are put into a copy of the model, which is
-    of the same class and shares its parameters, and each stays only if the whole gets faster by it. On a GPU the whole is
-    timed against eager and torch.compile, and the fastest is returned: that may be the model under torch.compile, or as it
-    was. What came of it is in the result's `.mtmc`, as a table in `.mtmc.table`.
+    A module that is small enough for one search is handed to `mtmc.dropin.optimize`. Of a larger one, and of one that
+    cannot be captured as one though it has more than `FEW` operations, each submodule that takes a share of the time gets
+    a search, equal ones one together. The winners are put into a copy of the model, which is of the same class and shares
+    its parameters, and each stays only if the whole gets faster by it. On a GPU the whole is timed against eager and
+    torch.compile, and the fastest is returned: that may be the model under torch.compile, or as it was. What came of it is
+    in the result's `.mtmc`, as a table in `.mtmc.table`.
 
     example_inputs: the positional arguments of one call (or the only one, a tensor); example_kwargs: its keyword
     arguments. whole: whether it is treated as a whole network; None: where it is too large for one search.
@@ -81,20 +85,32 @@ def optimize(
     module = _without_record(module)
     refuse_module(module)
     live = LiveModel(module, args, dict(example_kwargs or {}))
+    notes: tuple[str, ...] = ()
     if whole is None and not _is_large(live, asked.limits):
-        return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, compiled=compiled, **settings)
+        try:
+            return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, compiled=compiled, **settings)
+        except TaskError as error:
+            if _kernels(live) <= FEW:
+                raise
+            notes = (f"It is searched in pieces, for it cannot be as one: {' '.join(str(error).split())}",)
+            _log.warning("%s: %s", type(module).__name__, notes[0])
     anew = settings.get("out") is not None if anew is None else anew
-    return _optimized(live, asked, settings, cache, anew)
+    return _optimized(live, asked, settings, cache, anew, notes)
 
 
 def _is_large(live: LiveModel, limits: Limits) -> bool:
-    """Whether a model is too large for one search. One that does not even run is not: it is refused there."""
+    """Whether a model is too large for one search."""
+    weights = held([*live.model.parameters(), *live.model.buffers()])
+    return weights > limits.most_bytes or _kernels(live) > limits.most_kernels
+
+
+def _kernels(live: LiveModel) -> int:
+    """Operations of one call of a model. Of one that does not even run, none: it is refused as one piece."""
     try:
-        size = live.estimated("H100").sites[ROOT].kernels  # the same for every GPU
+        return live.estimated("H100").sites[ROOT].kernels  # the same for every GPU
     except Exception as error:
         _log.info("%s is taken for one piece: %s", type(live.model).__name__, error)
-        return False
-    return size > limits.most_kernels
+        return 0
 
 
 def _without_record(module: Any) -> Any:
@@ -108,9 +124,14 @@ def _without_record(module: Any) -> Any:
 
 
 def _optimized(
-    live: LiveModel, asked: WholeSettings, settings: Mapping[str, Any], cache: bool, anew: bool
+    live: LiveModel,
+    asked: WholeSettings,
+    settings: Mapping[str, Any],
+    cache: bool,
+    anew: bool,
+    notes: tuple[str, ...] = (),
 ) -> nn.Module:
-    """The model with its winners. settings: those of a search."""
+    """The model with its winners. settings: those of a search. notes: what its record says besides."""
     budget, out, rest = checked(settings)
     evaluator = components.resolve("evaluator", settings.get("evaluator", "lab"))
     profile = live.profile(hardware_of(evaluator))
@@ -131,6 +152,7 @@ def _optimized(
         )
         judged = judge.judge(live.model, _patches(campaign))
         record = record_of(campaign, judged, _device(live, profile), None if out is None else str(folder))
+        record = replace(record, notes=(*notes, *record.notes))
         if out is not None:
             _write(folder, campaign, record)
         made = judged.models[record.chosen]

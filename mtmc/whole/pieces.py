@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mtmc.task.base import MOST_STATE
 from mtmc.whole.site import ROOT, Profile, Site
 
 
 @dataclass(frozen=True)
 class Limits:
-    """most_kernels: operations of one call that a search can still deal with. least_share: of the model's time, that all
-    places of a piece have together."""
+    """most_kernels: operations of one call that a search can still deal with. most_bytes: of weights, likewise.
+    least_share: of the model's time, that all places of a piece have together."""
 
-    most_kernels: int = 64
+    most_kernels: int = 512
+    most_bytes: int = MOST_STATE
     least_share: float = 0.01
 
 

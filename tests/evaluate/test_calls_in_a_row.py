@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
+import pickle
 import socket
 import sys
 import threading
@@ -20,6 +22,7 @@ import torch
 from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure import calls_in_a_row, conversation
+from mtmc.evaluate.measure import subject as subject_module
 from mtmc.evaluate.measure.call_time import LEAD, SLOTS, LoopBudget, Moments, Rounds, RowPlan, Slots
 from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
 from mtmc.evaluate.measure.conversation import Conversation, Failed
@@ -29,11 +32,12 @@ from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.reference_state import output_bytes
 from mtmc.evaluate.measure.subject import Subject
-from mtmc.evaluate.measure.wire import Gone, Line
+from mtmc.evaluate.measure.wire import Gone, Line, Load
 from mtmc.evaluate.reference.effects import Remembered
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.reference import Reference
-from mtmc.task import Task, Variant
+from mtmc.task import Task, Variant, task_from_source
+from tests.evaluate.evaluate_sources import PRODUCT
 from tests.exploits.catalogue import Exploit, exploits, task
 from tests.exploits.judging import reference_as_candidate
 
@@ -312,3 +316,31 @@ def test_what_the_mark_of_the_lead_takes_is_not_the_hosts(tmp_path: Path, monkey
     of = small("many_layers")
     found = in_a_row(of, reference_as_candidate(of.source), tmp_path)
     assert len(marks) >= ROUNDS and min(found.hosts) < 1e6 / found.counted  # milliseconds of each call
+
+
+def test_weights_go_to_the_candidate_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live network's are hundreds of megabytes, and a model is made for each set of shapes."""
+    of = task_from_source(PRODUCT, "t")
+    kept = io.BytesIO()
+    torch.save({"weight": torch.full((8, 5), 3.0)}, kept)
+    of = dataclasses.replace(of, state=kept.getvalue())
+    loaded, sent = list[bytes | None](), list[Load]()
+    made = subject_module.construct
+    monkeypatch.setattr(
+        subject_module, "construct", lambda *args, **more: (loaded.append(args[4]), made(*args, **more))[1]
+    )
+    with side_by_side(of, PRODUCT.replace("Model", "ModelNew"), tmp_path) as (examination, reference, _):
+        ask = examination._asked.ask
+        monkeypatch.setattr(
+            examination._asked, "ask", lambda request, *rest: (sent.append(request), ask(request, *rest))[1]
+        )
+        state = SimpleNamespace(
+            task=of,
+            variants=of.variants,
+            reference=lambda *given: (reference, 5),
+            arguments=lambda *given: pickle.dumps(reference.arguments),
+        )
+        numbers = {examination.load(state, 0, PRODUCT.replace("Model", "ModelNew"), moved) for moved in (False, True)}
+    assert numbers == {0, 1} and [each.known for each in sent] == [False, True]
+    assert sent[0].state == of.state and sent[1].state is None
+    assert loaded == [of.state, of.state]

@@ -192,3 +192,14 @@ def test_inputs_that_share_memory_and_are_changed_are_refused() -> None:
 def test_a_capture_under_autocast_is_refused() -> None:
     with torch.autocast("cpu"), pytest.raises(TaskError, match=r"captured under torch.autocast\('cpu'\): leave that"):
         capture_module(nn.Linear(8, 8), torch.randn(6, 8))
+
+
+def test_weights_that_no_run_can_keep_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtmc.task.live.MOST_STATE", 1000)
+    layer = nn.Linear(16, 16)
+    assert capture_module(nn.Linear(8, 8), torch.randn(2, 8)).task.state
+    with pytest.raises(TaskError, match=r"its weights take 0 MB, and a run keeps 0 MB at most: hand over a part"):
+        capture_module(layer, torch.randn(2, 16))
+    shared = nn.Sequential(nn.Linear(12, 12, bias=False), nn.Linear(12, 12, bias=False))
+    shared[1].weight = shared[0].weight
+    assert capture_module(shared, torch.randn(2, 12)).task.state, "what is shared counts once"

@@ -114,6 +114,36 @@ def test_a_large_model_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(made.mtmc, Record) and len(traced) == 1
 
 
+class Undecided(nn.Module):
+    """Its layers can be captured, and itself cannot: it reads a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = decoder(layers=2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        y = self.inner(ids)
+        return y if bool(y.sum() > -1e9) else -y
+
+
+def test_a_network_of_many_operations_is_one_search_and_in_pieces_where_it_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = sys.modules["mtmc.whole.optimize"]
+    monkeypatch.setattr(module, "FEW", 8)
+    parts: dict[str, Any] = {**FAST, "budget": 2, "cache": False}
+    whole = optimize(decoder(layers=4), inputs(), **parts)
+    assert not isinstance(whole.mtmc, Record) and whole.mtmc.result.evaluations == 2
+    split = optimize(Undecided().eval(), inputs(), **parts).mtmc
+    assert isinstance(split, Record) and split.evaluations == 2
+    assert split.notes[0].startswith("It is searched in pieces, for it cannot be as one: module Undecided")
+    heavy = WholeSettings(limits=Limits(most_bytes=100))
+    assert isinstance(optimize(decoder(layers=4), inputs(), whole_settings=heavy, **parts).mtmc, Record)
+    monkeypatch.setattr(module, "FEW", 64)
+    with pytest.raises(TaskError, match="module Undecided"):
+        optimize(Undecided().eval(), inputs(), **parts)
+
+
 def test_a_small_module_is_one_search_and_a_bad_setting_is_refused(tmp_path: Path) -> None:
     single = optimize(Layer(16, 0).eval(), torch.randn(4, 16), budget=2, **FAST)
     assert not isinstance(single.mtmc, Record) and single.mtmc.result.evaluations == 2

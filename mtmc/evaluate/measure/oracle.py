@@ -229,7 +229,7 @@ class Oracle:
 
     def _with_room(self, task: Task) -> ReferenceState:
         """Raises: TooLarge where the device's memory does not suffice."""
-        key = source_hash(f"{task.source}{task.variants}") + source_hash(str(task.state))
+        key = source_hash(f"{task.source}{task.variants}") + task.state_digest
         shared = 0 if self._arena is None else self._arena.size
         state = self._cache.take(key, lambda: ReferenceState(task, self._backend, self._folder, self._seed), shared)
         self._make_room(state.needed, f"task {task.name}")

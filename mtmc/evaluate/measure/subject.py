@@ -104,6 +104,7 @@ class Subject:
         self._flags = flags  # kept: the device writes into its page
         self._inputs, self._window, self._room = inputs, window, room
         self._models: dict[int, Callable[..., Any]] = {}
+        self._state: bytes | None = None  # of the model that was made last
         self._remembered: dict[int, Remembered] = {}
         self._modules: dict[str, tuple[ModuleType, Path]] = {}  # by text: one at shapes that change no constant
         self._paths: dict[int, Path] = {}
@@ -168,7 +169,8 @@ class Subject:
         arguments = pickle.loads(request.arguments)
         name = ("Library" if request.baseline == LIBRARY else "Model") if request.baseline else "ModelNew"
         device = str(self._backend.device)
-        model = construct(module, name, arguments, request.seed, request.state, device=device, moved=request.moved)
+        self._state = self._state if request.known else request.state
+        model = construct(module, name, arguments, request.seed, self._state, device=device, moved=request.moved)
         if request.baseline:
             mode = request.baseline.partition(":")[2]
             model = self._compiled(model, mode) if mode else model

@@ -53,6 +53,7 @@ class Load:
     model: serial number it is called by. source: the candidate's text. baseline: "" for the candidate's ModelNew; else a
     model of the evaluator's own: "clone" (copies its input), "identity" (returns it), "first" (returns its first element),
     "eager" (the text's Model), "compile:MODE" (that under torch.compile), "library" (the text's Library).
+    state: None where there is none, and where `known`: then it is that of the model before.
     """
 
     model: int
@@ -63,6 +64,7 @@ class Load:
     seed: int
     moved: bool
     baseline: str = ""
+    known: bool = False
 
 
 @dataclass(frozen=True)

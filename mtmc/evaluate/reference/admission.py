@@ -22,14 +22,14 @@ from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import Precision, error_bound, whose
 from mtmc.evaluate.reference.distance import Limits, distance, in_steps, within_tolerance
 from mtmc.evaluate.reference.effects import Effects, find, kept_tensors
-from mtmc.evaluate.reference.memory import Footprint, Gauge, dense, estimate, free_bytes, held, in_units, release
+from mtmc.evaluate.reference.memory import Footprint, Gauge, dense, estimate, free_bytes, in_units, release
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.evaluate.reference.returned import comparable, describe, flatten
 from mtmc.evaluate.reference.telling import undecided
 from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.task import Task, Variant
 from mtmc.task.quantized import is_fp8, ordinals, readable
-from mtmc.task.tensors import flat_tensors, map_tensors
+from mtmc.task.tensors import flat_tensors, held, map_tensors
 from mtmc.task.tolerance import Tolerance
 
 SEEDS = (11, 23)

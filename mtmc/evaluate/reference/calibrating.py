@@ -21,13 +21,13 @@ from mtmc.evaluate.reference.distance import Limits, distance
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.first_items import Size, first_items
 from mtmc.evaluate.reference.fp64 import same_function, widen
-from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
+from mtmc.evaluate.reference.memory import Gauge, free_bytes, in_units, release
 from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import ConvolutionsChannelsLast, Tf32Seen, cut_convolutions, library_precision
 from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.outcome import LIBRARY_TF32, REFERENCE_ERROR, TF32_LAST, WIDENED
 from mtmc.task.quantized import readable
-from mtmc.task.tensors import flat_tensors, map_tensors
+from mtmc.task.tensors import flat_tensors, held, map_tensors
 from mtmc.task.tolerance import DEFAULT, Tolerance
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference
 from mtmc.task import Task, Variant
-from mtmc.task.tensors import flat_tensors
+from mtmc.task.tensors import flat_tensors, held
 
 _log = logging.getLogger(__name__)
 
@@ -109,12 +109,6 @@ class Gauge:
         if self._device is None:
             return held(kept)
         return torch.cuda.max_memory_allocated(self._device) - self._start
-
-
-def held(value: Any) -> int:
-    """Bytes of the distinct storages behind the tensors in nested lists, tuples and dicts."""
-    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in flat_tensors(value)}
-    return sum(storages.values())
 
 
 def dense(value: Any) -> int:
