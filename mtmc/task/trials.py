@@ -139,7 +139,9 @@ class Search:
         for limits in (PREFERRED, ACCEPTED):
             yield limits, chain(ladder(full), self.one_by_one(full, limits))
         if self.live is not None:
-            yield _NO_LIMITS, (*reversed(list(ladder(full))), full)
+            self.effort = max(self.effort, EFFORT)
+            alone = reversed(list(self.one_by_one(full, _NO_LIMITS, least=2)))  # where not all can go down together
+            yield _NO_LIMITS, (*reversed(list(ladder(full))), *alone, full)
             return
         self.effort = EFFORT_LARGE
         points = list(ladder(full))

@@ -74,3 +74,25 @@ class Refuses(nn.Module):
 def test_one_dimension_that_does_not_export_open_leaves_the_others_open() -> None:
     task = capture_module(Refuses(), torch.randn(4, 24, 10)).task
     assert "x = torch.randn((size0, size1, 10))" in task.source
+
+
+class Patches(nn.Module):
+    """Images of one size alone have a place in its table for each patch, which an export does not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = nn.Conv2d(3, 8, 32, 32)
+        self.first = nn.Parameter(torch.randn(1, 1, 8))
+        self.places = nn.Parameter(torch.randn(1, 50, 8))
+        self.mix = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        patches = self.cut(x).flatten(2).transpose(1, 2)
+        return self.mix(torch.cat([self.first.expand(x.shape[0], 1, 8), patches], 1) + self.places).mean(1)
+
+
+def test_sizes_that_cannot_all_go_down_together_go_down_alone() -> None:
+    captured = capture_module(Patches().eval(), torch.randn(64, 3, 224, 224))
+    small = dict(captured.task.small.constants)
+    assert small == {"size0": 2}
+    assert all(dict(each.constants)["size0"] != 64 for each in captured.task.held_out)
