@@ -33,7 +33,7 @@ from mtmc.evaluate.measure.flags import DONE, HOST_LAST, HOST_LED, LED, Flags
 from mtmc.evaluate.measure.questions import Measured
 from mtmc.evaluate.measure.timing_validation import as_called
 from mtmc.evaluate.measure.wire import Line
-from mtmc.evaluate.reference.effects import CALLS
+from mtmc.evaluate.reference.calls import CALLS
 from mtmc.task.base import under_cuda_graph
 
 N = COUNTED_MOST

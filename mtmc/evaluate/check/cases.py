@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mtmc.evaluate.reference.effects import CALLS, SCREENED_CALLS
+from mtmc.evaluate.reference.calls import CALLS, SCREENED_CALLS
 from mtmc.protocols import Depth
 from mtmc.task import Task, Variant
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 
 from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.measure.clock import OUTPUT_MS, OverheadTable, Timing, lower_eighth, slack_ms, summarize
-from mtmc.evaluate.reference.effects import CALLS
+from mtmc.evaluate.reference.calls import CALLS
 
 LEAD = 2
 """Calls before those that are counted: the host gets ahead of the device, and the allocator gets its blocks."""

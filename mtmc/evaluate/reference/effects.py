@@ -17,9 +17,6 @@ from mtmc.evaluate.reference.blocks import different
 
 _dict_of = vars(torch.nn.Module)["__dict__"].__get__
 _KINDS = ("_buffers", "_parameters", "_modules")
-CALLS, SCREENED_CALLS = 3, 2
-"""In a row, where a reference changes something: the last one on other inputs than those before. A screening has no call on
-the inputs of the call before."""
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,10 @@ from mtmc.evaluate.loading.degenerate import perturb
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference
 from mtmc.evaluate.reference.blocks import different, fingerprint, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration, calibrate, later
+from mtmc.evaluate.reference.calls import CALLS
 from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision
 from mtmc.evaluate.reference.distributions import USUAL, Distribution, redistributed
-from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
+from mtmc.evaluate.reference.effects import Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs, of_call
 from mtmc.evaluate.reference.fp64 import Recasting, computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.evaluate.reference.hard import Hard, calibrate_hard, hard_of
