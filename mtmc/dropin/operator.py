@@ -1,4 +1,4 @@
-"""A version as a custom operator of torch, `mtmc::NAME_DIGEST`: inputs and then the model's tensors in, all results out.
+"""A version as a custom operator of torch, `mtmc::NAME_DIGEST`: inputs and the model's tensors in, all results out.
 
 To the compiler it is one call without a body, whose fake implementation is the printed reference.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,8 +29,9 @@ _registered: dict[str, Any] = {}
 _lock = threading.Lock()
 
 
-def operator(recipe: Recipe, mutated: Sequence[int]) -> Any:
-    """The operator of a version, registered once in a process. mutated: places of the arguments that it changes."""
+def operator(recipe: Recipe, mutated: Sequence[int]) -> Callable[..., Any]:
+    """A call of the operator of a version, which is registered once in a process. mutated: places of the tensors that it
+    changes."""
     name = f"{_plain(recipe.task.name)}_{_digest(recipe, mutated)}"
     with _lock:
         if name not in _registered:
@@ -37,30 +39,40 @@ def operator(recipe: Recipe, mutated: Sequence[int]) -> Any:
         return _registered[name]
 
 
-def _register(name: str, recipe: Recipe, mutated: frozenset[int]) -> Any:
+def _register(name: str, recipe: Recipe, mutated: frozenset[int]) -> Callable[..., Any]:
+    """A call of the operator with inputs and tensors one after the other. It takes them in two lists, those that it reads
+    and those that it changes, for torch allows no more than 64 arguments, and a network has hundreds of tensors."""
     count, inputs = len(recipe.call.tensors) + len(recipe.places), len(recipe.call.tensors)
     outputs = sum(1 for _, leaf in leaves(recipe.output) if isinstance(leaf, Slot))
     results = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
-    arguments = [f"Tensor{f'(a{i}!)' if i in mutated else ''} t{i}" for i in range(count)]
     kernels, reference = _Instances(recipe, "ModelNew"), _Instances(recipe, "Model")
+    kept, changed = tuple(i for i in range(count) if i not in mutated), tuple(sorted(mutated))
 
-    def run(instances: _Instances, *tensors: torch.Tensor) -> Any:
+    def run(instances: _Instances, *lists: Sequence[torch.Tensor]) -> Any:
+        given = dict(zip((*kept, *changed), itertools.chain(*lists), strict=True))
+        tensors = tuple(given[i] for i in range(count))
         instance = instances.of(tensors, inputs)
         found = _own(flat_tensors(instance.run(tensors[:inputs], tensors[inputs:])), tensors)
         return found[0] if outputs == 1 else tuple(found)
 
-    def launch(*tensors: torch.Tensor) -> Any:
-        with launched_on(tensors[0].device):
-            return run(kernels, *tensors)
+    def launch(*lists: Sequence[torch.Tensor]) -> Any:
+        with launched_on(next(itertools.chain(*lists)).device):
+            return run(kernels, *lists)
 
     made = torch.library.custom_op(
         f"{NAMESPACE}::{name}",
         launch,
-        mutates_args=tuple(f"t{i}" for i in sorted(mutated)),
-        schema=f"({', '.join(arguments)}) -> {results}",
+        mutates_args=("changed",) if changed else (),
+        schema=f"(Tensor[] read{', Tensor(a!)[] changed' if changed else ''}) -> {results}",
     )
     made.register_fake(functools.partial(run, reference))
-    return getattr(getattr(torch.ops, NAMESPACE), name).default
+    called = getattr(getattr(torch.ops, NAMESPACE), name).default
+
+    def call(*tensors: torch.Tensor) -> Any:
+        lists = [[tensors[i] for i in places] for places in ((kept, changed) if changed else (kept,))]
+        return called(*lists)
+
+    return call
 
 
 class _Instances:

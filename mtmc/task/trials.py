@@ -141,8 +141,8 @@ class Search:
         if self.live is not None:
             self.effort = max(self.effort, EFFORT)
             alone = reversed(list(self.one_by_one(full, _NO_LIMITS, least=2)))  # where not all can go down together
-            points = (*reversed(list(ladder(full))), *alone, full)
-            yield _NO_LIMITS, sorted(points, key=lambda point: self.weigh(point, None, free=True) is None)
+            every = (*reversed(list(ladder(full))), *alone, full)
+            yield _NO_LIMITS, sorted(every, key=lambda point: self.weigh(point, None, free=True) is None)
             return
         self.effort = EFFORT_LARGE
         points = list(ladder(full))

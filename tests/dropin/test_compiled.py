@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from mtmc.dropin import drop_in
-from mtmc.task import Capture
+from mtmc.task import Capture, capture_module
 from tests.dropin.conftest import made
 from tests.dropin.modules import COUNTER, Block, Counter
 
@@ -126,3 +126,35 @@ def test_without_versions_the_original_is_compiled(captured: Capture) -> None:
     optimized = drop_in(Block().eval(), captured, [])
     with torch.no_grad():
         assert torch.equal(torch.compile(optimized, backend="eager", fullgraph=True)(X), optimized(X))
+
+
+class Many(nn.Module):
+    """More tensors than an operator may have arguments, and more that it changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([nn.LayerNorm(4) for _ in range(40)])
+        for index in range(70):
+            self.register_buffer(f"seen{index}", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.parts:
+            x = part(x)
+        for index in range(70):
+            getattr(self, f"seen{index}").add_(x[0])
+        return x
+
+
+def test_a_network_of_hundreds_of_tensors_is_one_operator() -> None:
+    with torch.no_grad():
+        captured = capture_module(Many().eval(), X[:, :4])
+        text = captured.task.source.replace("class Model(", "class ModelNew(")
+        optimized, other = made(Many().eval(), captured, text), Many().eval()
+        assert optimized.mtmc.versions
+        seen = Seen()
+        compiled = torch.compile(optimized, backend="aot_eager", fullgraph=True)
+        for _ in range(2):
+            assert torch.allclose(compiled(X[:, :4]), other(X[:, :4]), atol=1e-6)
+        assert torch.allclose(optimized.seen69, other.seen69, atol=1e-6)
+        torch.compile(optimized, backend=seen, fullgraph=True)(X[:, :4])
+    assert seen.operators == [1]
