@@ -12,6 +12,7 @@ from mtmc.evaluate.reference import blocks as blocks_module
 from mtmc.evaluate.reference import compare
 from mtmc.evaluate.reference import distance as distance_module
 from mtmc.evaluate.reference.blocks import blocks, different, fingerprint, origin, same_bits
+from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import (
     Calibrated,
     Expected,
@@ -22,6 +23,7 @@ from mtmc.evaluate.reference.compare import (
 )
 from mtmc.evaluate.reference.distance import apart, distance, norm_error, within_tolerance
 from mtmc.evaluate.reference.expected_value import FEW_TERMS
+from mtmc.evaluate.reference.hard import loosened
 
 EPS = 2.0**-23
 
@@ -175,6 +177,19 @@ def test_a_reference_that_breaks_the_tolerance_itself_widens_it_by_four_times_it
     for want in (expected(reference, oracle), Calibrated(reference, precision)):
         assert kind_of(oracle.float(), want) is None
         assert kind_of(torch.tensor([10.0, 0.506]), want) == "WrongValues"
+
+
+def test_what_is_larger_than_what_was_measured_may_be_off_by_as_much_more() -> None:
+    # e^38 or so where e^34 was measured, as other weights make it: 100 times as large, so 100 times 4e-3 of slack
+    oracle = torch.tensor([10.0, 0.5]).double()
+    precision = calibrated(torch.tensor([10.0, 0.501]), oracle, oracle)
+    assert precision.peak == 10.0 and precision.slack_at(1.0) == precision.slack
+    value = torch.tensor([1000.0, 0.5])
+    assert kind_of(torch.tensor([1000.0, 0.85]), Calibrated(value, precision)) is None
+    assert kind_of(torch.tensor([1000.0, 0.95]), Calibrated(value, precision)) == "WrongValues"
+    assert kind_of(torch.tensor([1000.0, 0.85]), Calibrated(value, replace(precision, peak=1000.0))) == "WrongValues"
+    loose = loosened(Calibration((precision,))).precisions[0]
+    assert loose is not None and loose.peak == precision.peak
 
 
 def test_a_reference_that_comes_near_the_tolerance_leaves_room_for_its_equals() -> None:

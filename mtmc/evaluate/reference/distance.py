@@ -107,6 +107,15 @@ def distance(a: torch.Tensor, b: torch.Tensor, limit: float, where: torch.Tensor
     return Distance(norms[0] / (norms[1] or 1.0), peaks[0], peaks[1])
 
 
+def peak_of(a: torch.Tensor) -> float:
+    """The largest size of a finite number of a tensor, 0 where there is none."""
+    peaks = []
+    for index in blocks(a.shape, block_size(a)):
+        part = a[index].abs()
+        peaks.append(torch.where(torch.isfinite(part), part, 0.0).amax())
+    return float(torch.stack(peaks).amax()) if peaks else 0.0
+
+
 def apart(a: torch.Tensor, b: torch.Tensor, wide: torch.dtype) -> tuple[float, float, float]:
     """|a - b| and |b| in the 2-norm, and a number that no |a - b| of an element is above. Not finite where they are not.
 

@@ -44,13 +44,20 @@ class Expected:
 @dataclass(frozen=True)
 class Precision:
     """What float64 says of one output of a reference, measured once: e(r), e(p), and what widens rule 3: its absolute part
-    by `slack`, its relative one `spread` times. most: what `slack` would be if the reference came near the tolerance."""
+    by `slack`, its relative one `spread` times. most: what `slack` would be if the reference came near the tolerance.
+    peak: the largest size of a number of that output, 0 where none was looked for."""
 
     own: float
     rounding: float
     slack: float = 0.0
     spread: float = 1.0
     most: float = 0.0
+    peak: float = 0.0
+
+    def slack_at(self, peak: float) -> float:
+        """What widens the absolute part of rule 3 for an output whose numbers are as large as `peak`: more where they are
+        larger than those that were measured, as roundings are a share of what is rounded."""
+        return self.slack * max(1.0, peak / self.peak) if self.peak else self.slack
 
 
 @dataclass(frozen=True)

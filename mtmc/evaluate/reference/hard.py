@@ -89,7 +89,8 @@ def loosened(calibration: Calibration) -> Calibration:
 
     def wider(each: Precision | None) -> Precision | None:
         own = max(SPREAD * each.own, FEW_TERMS) if each else 0.0
-        return each and Precision(own, SPREAD * each.rounding, SPREAD * max(each.slack, each.most), SPREAD)
+        slack = SPREAD * max(each.slack, each.most) if each else 0.0
+        return each and Precision(own, SPREAD * each.rounding, slack, SPREAD, peak=each.peak)
 
     return replace(calibration, precisions=tuple(map(wider, calibration.precisions)))
 
