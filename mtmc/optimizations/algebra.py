@@ -48,8 +48,8 @@ the other, kept as by `pack`; one whose halves meet in a gate becomes two, which
 of enlarged maps side by side, is done on what those are of, with the product of the weights. Other weights are summed
 or scaled in each call, so a version is right for any weights. Layers between two transpositions become their weights
 times what lies there; what many read across its rows is copied in order first; so is the operand of a depthwise
-convolution before others whose channels lie last, or that mix them at each place. An Einstein sum of three is a sum of
-two, times the third, where that has no label of its own. Rows of a large product that end within a line get zeros
+convolution before others whose channels lie last, or that mix them at each place. An Einstein sum of several is sums of
+two, least work first, with what decays between them in a product's kernel. Rows that end within a line get zeros
 behind them. One token's attention, written as sums, is attention; a product of one row of each matrix is a sum, which
 joins what makes and reads the matrix; values weighted by a difference of two softmaxes are a difference of attentions.
 Products that come in are offered a second time as kernels with their neighbours. A norm before a pool, a softmax or a

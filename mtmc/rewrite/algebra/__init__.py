@@ -24,6 +24,7 @@ one_token.py   attention of one token, written as sums over products
 one_row.py     a product of one row or column of each matrix, as a sum
 distributed.py  values weighted by a sum of softmaxes, as a sum of such values
 padded.py      products of rows that end within a line, of rows that end with one
+paired.py      an Einstein sum of several tensors as sums of two at a time
 parted.py      a layer whose halves meet again, as two layers
 scans.py       what came before each element of a running sum or product
 convolutions.py  what rules on convolutions read of their arguments
@@ -62,6 +63,7 @@ from mtmc.rewrite.algebra.one_tap import ONE_TAP
 from mtmc.rewrite.algebra.one_token import ONE_TOKEN
 from mtmc.rewrite.algebra.ordered import ORDERED
 from mtmc.rewrite.algebra.padded import PADDED
+from mtmc.rewrite.algebra.paired import PAIRED
 from mtmc.rewrite.algebra.parted import PARTED
 from mtmc.rewrite.algebra.pixels import PIXELS
 from mtmc.rewrite.algebra.pools import POOLS
@@ -82,7 +84,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "biases": BIASES,
     "constants": CONSTANTS,
     "cells": CELLS,
-    "einsums": EINSUMS,
+    "einsums": (*EINSUMS, *PAIRED),
     "bags": BAGS,
     "joined": JOINED,
     "transforms": TRANSFORMS,

@@ -22,9 +22,9 @@ from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, sizes
 from mtmc.rewrite.algebra.laid_out import laid_out, results_of
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Shape, Size, Tensor, lie_alike, product, same_steps
-from mtmc.rewrite.operators.einsums import Equation, equation_of
+from mtmc.rewrite.operators.einsums import Equation, equation_of, few_times
 
-MAX_BATCH = 2
+MAX_BATCH = 4
 """Labels of a batch that a kernel takes (as `templates.product.MAX_BATCH_DIMS`)."""
 
 
@@ -42,12 +42,12 @@ class _Matrices:
 
 
 def _as_matrices(graph: Graph, op: Op) -> Finding | None:
-    found = _equation(op, 2)
+    found = equation_with(op, 2)
     if found is None:
         return None
-    extents = _extents(graph, op, found)
+    extents = extents_of(graph, op, found)
     orders = _orders(found)
-    if orders is None or extents is None or _lies_so(found, orders):
+    if orders is None or extents is None or _lies_so(found, orders) or few_times(found, extents):
         return None
     ways = (orders, _Matrices(orders.right, orders.left, orders.batch, orders.columns, orders.summed, orders.rows))
     first_label = min((label for label in found.out if label not in orders.batch), key=found.out.index)
@@ -57,10 +57,10 @@ def _as_matrices(graph: Graph, op: Op) -> Finding | None:
 
 def _factored(graph: Graph, op: Op) -> Finding | None:
     """A sum of three operands as one of two, times the third, where that has labels of the result alone."""
-    found = _equation(op, 3)
+    found = equation_with(op, 3)
     if found is None:
         return None
-    extents = _extents(graph, op, found)
+    extents = extents_of(graph, op, found)
     at = next((number for number in (2, 1, 0) if set(found.terms[number]) <= set(found.out)), None)
     if at is None or extents is None:
         return None
@@ -68,16 +68,16 @@ def _factored(graph: Graph, op: Op) -> Finding | None:
     left = Equation(tuple(found.terms[number] for number in others), found.out)
     if set("".join(left.terms)) < set(found.out):
         return None
-    edit, old, lying = Editor(graph, op), graph.values[op.outputs[0]], _in_order_of_matrices(left)
+    edit, old, lying = Editor(graph, op), graph.values[op.outputs[0]], in_order_of_matrices(left)
     shape = tuple(extents[label] for label in lying)
     terms = (f"{','.join(left.terms)}->{lying}", tuple(op.args[1][number] for number in others))
     made = edit.add(op.target, terms, shape, "rest")
     ordered = "".join(label for label in lying if label in found.terms[at])
-    factor = _permuted(edit, op.args[1][at], found.terms[at], ordered)
+    factor = permuted(edit, op.args[1][at], found.terms[at], ordered)
     ones = (1,) * len(graph.variants)
     factor = edit.shaped(factor, tuple(extents[label] if label in ordered else ones for label in lying))
     by = edit.add("aten.mul.Tensor", (made, factor), shape, "product")
-    seen = _permuted(edit, by, lying, found.out)
+    seen = permuted(edit, by, lying, found.out)
     if not lie_alike(edit.tensor(seen), old):
         return None
     finding = edit.replaced(f"{op.name} is a sum of two, times the third", (op.name,), {op.outputs[0]: seen})
@@ -88,7 +88,7 @@ def _factored(graph: Graph, op: Op) -> Finding | None:
     return finding
 
 
-def _in_order_of_matrices(found: Equation) -> str:
+def in_order_of_matrices(found: Equation) -> str:
     """The labels of a sum of two in the order in which a product of matrices gives them, its rows those that come first in
     the result; in that of the result where it is no such product."""
     orders = _orders(found)
@@ -114,7 +114,7 @@ def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Map
     made = edit.add("aten.matmul.default", tuple(operands), shape, "product")
     result = "".join(sides)
     made = edit.shaped(made, tuple(extents[label] for label in result))
-    by = _permuted(edit, made, result, found.out)
+    by = permuted(edit, made, result, found.out)
     old = graph.values[op.outputs[0]]
     if old.contiguous and not edit.tensor(by).contiguous:
         by = edit.add("aten.contiguous.default", (by,), edit.tensor(by).shape, "in_order")
@@ -143,13 +143,13 @@ def _copied_as(edit: Editor, item: Ref, old: Tensor) -> Ref | None:
     order = sorted(range(len(old.shape)), key=lambda axis: -old.strides[axis][0] if old.strides else axis)
     labels = "".join(map(chr, range(ord("a"), ord("a") + len(order))))
     turned = "".join(labels[axis] for axis in order)
-    moved = _permuted(edit, item, labels, turned)
+    moved = permuted(edit, item, labels, turned)
     copy = edit.add("aten.contiguous.default", (moved,), edit.tensor(moved).shape, "in_order")
-    found = _permuted(edit, copy, turned, labels)
+    found = permuted(edit, copy, turned, labels)
     return found if lie_alike(edit.tensor(found), old) else None
 
 
-def _equation(op: Op, operands: int) -> Equation | None:
+def equation_with(op: Op, operands: int) -> Equation | None:
     """The equation of a sum of so many operands; None for another op, or one with dots or repeated labels."""
     if op.target != "aten.einsum.default" or len(op.args[1]) != operands:
         return None
@@ -159,7 +159,7 @@ def _equation(op: Op, operands: int) -> Equation | None:
         return None
 
 
-def _extents(graph: Graph, op: Op, found: Equation) -> dict[str, Size] | None:
+def extents_of(graph: Graph, op: Op, found: Equation) -> dict[str, Size] | None:
     """The size of each label; None where a size of 1 stands for a larger one."""
     extents: dict[str, Size] = {}
     for term, item in zip(found.terms, op.args[1], strict=True):
@@ -207,7 +207,7 @@ def _as_matrix(edit: Editor, item: Ref, term: str, batch: str, sides: tuple[str,
             shape, strides = view
             item = edit.add("aten.reshape.default", (item, sizes(shape)), shape, "folded", strides=strides)
             folded = folded.replace(side, side[0])
-    return _permuted(edit, item, folded, "".join((*batch, *(side[0] for side in sides))))
+    return permuted(edit, item, folded, "".join((*batch, *(side[0] for side in sides))))
 
 
 def _folded(tensor: Tensor, start: int, stop: int) -> tuple[Shape, Shape] | None:
@@ -223,7 +223,7 @@ def _folded(tensor: Tensor, start: int, stop: int) -> tuple[Shape, Shape] | None
     return shape, (*tensor.strides[:start], tensor.strides[stop - 1], *tensor.strides[stop:])
 
 
-def _permuted(edit: Editor, item: Ref, term: str, order: str) -> Ref:
+def permuted(edit: Editor, item: Ref, term: str, order: str) -> Ref:
     """A tensor with its dimensions in another order, as a view."""
     return edit.permuted(item, [term.index(label) for label in order], "permuted")
 

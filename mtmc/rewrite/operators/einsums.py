@@ -1,19 +1,25 @@
 """einsums: Einstein sums as nodes of a kernel: products of tensors as they lie, permutations, elementwise work and sums.
 
-The last are for sums that touch no element of the largest operand (or of the result) more than once: a step of a state, a
-weighted mean over heads. Others are products of matrices, which `algebra.einsums` writes as such.
+The last are for sums that touch no element of the largest operand (or of the result) more than once, or only a few times
+for a few terms (`few_times`): a step of a state, a weighted mean over heads, states handed on from chunk to chunk. Others
+are products of matrices, which `algebra.einsums` writes as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.builder import Builder
 from mtmc.rewrite.graph import Op, Shape, Size
 from mtmc.rewrite.index_maps import Expanded, Permuted
 from mtmc.rewrite.operators.steps import floats
+
+FEW = 8
+"""Times that elements are touched, and terms of a sum, below which it is no work for tensor cores: of 16 rows and 16 columns
+that they multiply at least most would be empty, and memory is the limit."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,18 @@ def equation_of(op: Op) -> Equation:
     if not arrow or "." in text or any(len(set(term)) < len(term) for term in (*found.terms, out)):
         raise NotCovered(f"the sum {text}")
     return found
+
+
+def few_times(found: Equation, sizes: Mapping[str, Size]) -> bool:
+    """Whether an operand has all labels but a few numbers of them, at the full shapes, and few terms are summed up.
+    sizes: of each label."""
+    labels = set(found.out + found.summed)
+    times = [_numbers(labels - set(term), sizes) for term in found.terms]
+    return max(min(times), _numbers(found.summed, sizes)) <= FEW
+
+
+def _numbers(labels: Iterable[str], sizes: Mapping[str, Size]) -> int:
+    return prod(sizes[label][0] for label in labels)
 
 
 def einsum(builder: Builder, op: Op) -> None:
@@ -68,10 +86,10 @@ def _matrices(builder: Builder, op: Op, found: Equation, names: Sequence[str]) -
 
 
 def _elementwise(builder: Builder, op: Op, found: Equation, names: Sequence[str]) -> None:
-    labels = _as_it_lies(found) or found.out + found.summed
-    if found.summed and not any(set(term) == set(labels) for term in found.terms):
+    labels, sizes = _as_it_lies(found) or found.out + found.summed, _sizes(builder, found, names)
+    whole_term = any(set(term) == set(labels) for term in found.terms)
+    if found.summed and not (whole_term or few_times(found, sizes)):
         raise NotCovered(f"the sum {op.args[0]} is a product of matrices that do not lie so")
-    sizes = _sizes(builder, found, names)
     whole = tuple(sizes[label] for label in labels)
     spread = [_spread(builder, name, term, labels, sizes) for name, term in zip(names, found.terms, strict=True)]
     text = " * ".join(f"{{{number}}}" for number in range(len(spread)))

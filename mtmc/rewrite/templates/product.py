@@ -18,7 +18,7 @@ from mtmc.rewrite.templates.product_statistics import Making, check, made_of
 
 ELEMENTS = ("map", "view", "index")
 """Kinds of nodes of which each element can be known by itself, wherever it is needed."""
-MAX_BATCH_DIMS = 2
+MAX_BATCH_DIMS = 4
 
 
 MAX_FACTORS = 3
@@ -147,7 +147,7 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered("work on the right operand of products that share the left one, or on both operands")
     batch = (a.shape[:-2] or b.shape[:-2]) if batched else ()
     if len(batch) > MAX_BATCH_DIMS:
-        raise NotCovered("more than two batch dimensions")
+        raise NotCovered(f"more than {MAX_BATCH_DIMS} batch dimensions")
     shape = _shape_of(graph, body, left) if under else a.shape
     m = shape[-2] if batched else product(shape[:-1])
     n, k = (b.shape[-2], b.shape[-1]) if transposed else (b.shape[-1], b.shape[-2])

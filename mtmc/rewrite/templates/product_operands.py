@@ -137,11 +137,18 @@ class Operands:
             return pointer
         if self.transposed_copy and value == self.found.right:
             return f"{pointer} + batch * {self.n_n} * {self.n_k}"
-        strides = [self.writer.stride(value, axis) for axis in range(len(self.found.batch))]
-        if len(strides) == 1:
-            return f"{pointer} + batch * {strides[0]}"
-        inner = self.writer.size(self.found.batch[1])
-        return f"{pointer} + (batch // {inner}) * {strides[0]} + (batch % {inner}) * {strides[1]}"
+        found = [pointer]
+        for axis in range(len(self.found.batch)):
+            found.append(f"{self._batch_index(axis)} * {self.writer.stride(value, axis)}")
+        return " + ".join(found)
+
+    def _batch_index(self, axis: int) -> str:
+        """Which of a dimension of the batch this program's product is, dimensions in order."""
+        batch, inner = self.found.batch, self.found.batch[axis + 1 :]
+        index = "batch" if not inner else f"(batch // {self.writer.size(product(inner))})"
+        if axis == 0:
+            return index
+        return f"({index} % {self.writer.size(batch[axis])})"
 
     def _times(self, value: str, tensor: Tensor, axis: int) -> str:
         """ " * stride" along an axis, "" where the tensor is contiguous along its last one."""
