@@ -49,9 +49,9 @@ of enlarged maps side by side, is done on what those are of, with the product of
 or scaled in each call, so a version is right for any weights. Layers between two transpositions become their weights
 times what lies there; what many read across its rows is copied in order first; so is the operand of a depthwise
 convolution before others whose channels lie last, or that mix them at each place. An Einstein sum of several is sums of
-two, least work first, with what decays between them in a product's kernel. Rows that end within a line get zeros
-behind them. One token's attention, written as sums, is attention; a product of one row of each matrix is a sum, which
-joins what makes and reads the matrix; values weighted by a difference of two softmaxes are a difference of attentions.
+two, least work first, with what decays between them in a product's kernel. Rows that end within a line get zeros behind
+them. One token's attention, written as sums, is attention; a product of one row of each matrix is a sum, which joins
+what makes and reads the matrix; values weighted by a difference of two softmaxes are a difference of attentions.
 Products that come in are offered a second time as kernels with their neighbours. A norm before a pool, a softmax or a
 mean becomes its statistics and steps that those take in; bias and activation of a convolution before it are in both.
 
@@ -59,9 +59,8 @@ mean becomes its statistics and steps that those take in; bias and activation of
 Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written, 268
 MB of weights to read as a sum. A bias saves a pass over the convolution's result once the addition is fused. A ConvNeXt
 block of 32 x 192 x 28 x 28 with its channels last takes 0.158 ms on an H200, torch.compile 0.190. 8205 x 2949 times
-2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate, 18.9 without; the library takes 6.4. A Conformer's
-convolutions, 8 x 1000 x 512 in fp16, H200: 0.09 ms of the device, 0.20 as calls. SegFormer's head on two maps: 0.029 ms
-by estimate; 0.166 without. Algebra first: it asks for library calls, and kernels are in its way.
+2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate, 18.9 without. A Conformer's convolutions, 8 x 1000 x 512 in
+fp16, H200: 0.09 ms of the device, 0.20 as calls. Algebra first: it asks for library calls, and kernels are in its way.
 
 ## When it harms
 - A norm folded into the weights of a small convolution: five short kernels over the weights for one over the result, at

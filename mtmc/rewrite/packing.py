@@ -76,6 +76,8 @@ def packed_stages(graph: Graph, plan: Plan) -> list[Stage]:
         ops = [graph.by_name[name] for name in stage.ops]
         outputs = {output for op in ops for output in op.outputs}
         reads = {ref for op in ops for ref in op.refs()} - outputs
+        if not stage.is_torch and any(graph.producer.get(ref) in graph.of_numbers for ref in reads):
+            reads = set(build(graph, stage.ops, table).loads)  # a kernel makes a mask itself
         if reads and reads <= known and not outputs & given and not any(map(_draws, ops)):
             found.append(stage)
             known |= outputs

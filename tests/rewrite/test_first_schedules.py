@@ -78,7 +78,7 @@ def test_small_products_of_a_batch_share_a_long_inner_dimension(sizes: str, spli
 @pytest.mark.parametrize(
     ("sizes", "tile"),
     [("512, 4, 27, 128", (32, 32, 64)), ("512, 4, 27, 40", (32, 32, 64)), ("512, 4, 33, 128", (64, 64, 32)),
-     ("512, 4, 27, 16", (64, 64, 32))],
+     ("512, 4, 27, 16", (32, 32, 16)), ("512, 4, 64, 16", (64, 64, 16)), ("512, 4, 9, 8", (16, 16, 16))],
 )  # fmt: skip
 def test_small_matrices_of_a_batch_start_with_tiles_of_their_size(sizes: str, tile: tuple[int, ...]) -> None:
     found = kernel(text("x @ x.mT", sizes, "torch.randn(a, b, c, d, dtype=torch.float16)"))

@@ -240,3 +240,13 @@ def test_a_convolution_whose_bias_is_packed_too_reads_it() -> None:
     assert packing.child is not None
     packs, forward = print_plan(task, graph, packing.child).source.split("def pack(")[1].split("def forward")
     assert "exp(" in packs and "exp" in packs.split("return")[1] and "exp" in forward
+
+
+def test_a_kernel_that_makes_its_mask_itself_is_kept() -> None:
+    masked = "(self.packs.weight * self.scale).masked_fill(torch.ones(16, 16, dtype=torch.bool).triu(1), 0.0).exp().t()"
+    task = task_from_source(SCALED.replace("(self.packs.weight * self.scale).t()", masked), "masked")
+    start = Version.of(task, root_plan(export_graph(task)), hardware("H100"))
+    fused = next(move.child for move in KINDS["fuse"].legal(start) if "calls from" in move.action.sentence)
+    assert fused is not None
+    kernels = [stage for stage in fused.stages if not stage.is_torch and len(stage.ops) > 3]
+    assert len(kernels) == 1 and set(kernels) <= set(packed_stages(start.graph, fused))

@@ -8,6 +8,7 @@ from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Graph, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.moved_results import Back, offset_of
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_groups import blocks_in_kernel, own_group
@@ -24,8 +25,10 @@ from mtmc.rewrite.templates.writer import Writer
 class ProductKernel:
     """The first (mostly the only) kernel of a matmul stage in the making."""
 
-    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str, back: Back | None = None) -> None:
+        """back: of results in another order than the product's, see `moved_results`."""
         self.graph, self.body, self.stage, self.name = graph, body, stage, name
+        self.back: Back = back or {}
         self.found = analyse(graph, body)
         self.split_k, self.split_n = stage.number("split_k"), stage.number("split_n")
         schedule = dict(stage.schedule)
@@ -62,6 +65,10 @@ class ProductKernel:
             raise NotCovered("warps of their own for loads of a product whose operands have changed places")
         if self.transposed_copy and not can_transpose(self.body, found):
             raise NotCovered("a right operand that is transposed already, or is needed elsewhere as it is")
+        if self.back and (found.reduces or found.offsets or self.way.stored or self.way.parts > 1):
+            raise NotCovered(
+                "results in another order of a product that is reduced, in groups, or stored in another way"
+            )
         whole = not (found.reduces or self.split_k > 1 or self.streaming)
         self.way.check(self.graph, self.body, found, whole)
         if self.specialized and (not (whole and self.way.own) or found.before or len(found.factors) > 1):
@@ -122,7 +129,7 @@ class ProductKernel:
         if self.found.offsets:
             own_group(self)
             return
-        writer.widen("rows")
+        writer.widen("rows", *(("cols",) if self.back else ()))
         writer.line(f"row_mask = (rows < {self.n_m}) | EVEN_M")
         if self.found.batch:
             if not self.persistent:
@@ -256,6 +263,7 @@ class ProductKernel:
         """Write elementwise work on what is made: where results lie in another order than it says, as their elements need
         it."""
         turned = [node.name for node in nodes if node.name in self.body.stores and node.kind == "index"]
+        turned = [back[-1].name for back in self.back.values()] or turned
         write_maps(writer, turned or [node.name for node in nodes], groups, variables)
 
     def offset(self) -> str:
@@ -266,7 +274,11 @@ class ProductKernel:
     def store_wide(self, writer: Writer, variables: Variables) -> None:
         """Store the results that have the product's shape."""
         for value in self.body.stores:
-            writer.store_at(value, variables[value], self.groups(), "row_mask & col_mask", self.offset())
+            back, made, offset = self.back.get(value), value, self.offset()
+            if back is not None:
+                made, shape = back[-1].name, self.graph.values[value].shape
+                offset = offset_of(writer, back, shape, self.groups(), variables)
+            writer.store_at(value, variables[made], self.groups(), "row_mask & col_mask", offset)
 
     def total(self) -> str:
         """Number of elements of the product."""

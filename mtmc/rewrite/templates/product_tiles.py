@@ -106,7 +106,7 @@ class TiledProduct(Protocol):
 
     def groups(self) -> tuple[Group, ...]: ...
     def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None: ...
-    def offset(self) -> str: ...
+    def store_wide(self, writer: Writer, variables: Variables) -> None: ...
 
 
 def make_descriptors(kernel: TiledProduct) -> None:
@@ -217,8 +217,7 @@ def _store(kernel: TiledProduct, variables: Variables, before: str) -> None:
             writer.line(f"    {tiles}.store([{row}, block_n * BLOCK_N{before}], {result})")
         writer.line("else:")
     writer.level += int(kernel.way.stored)
-    for value in values:
-        writer.store_at(value, variables[value], kernel.groups(), "row_mask & col_mask", kernel.offset())
+    kernel.store_wide(writer, variables)
     writer.level -= int(kernel.way.stored)
 
 
