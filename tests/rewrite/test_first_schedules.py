@@ -75,6 +75,12 @@ def test_small_products_of_a_batch_share_a_long_inner_dimension(sizes: str, spli
     assert kernel(source).number("split_k") == split
 
 
+@pytest.mark.parametrize(("columns", "across"), [(32, 32), (20, 32), (8, 16), (64, 64)])
+def test_a_tile_is_no_wider_than_the_matrix(columns: int, across: int) -> None:
+    inputs = f"torch.randn(a, b, c, d), torch.randn(d, {columns})"
+    assert kernel(text("x.flatten(0, 2) @ y", "64, 32, 32, 512", inputs)).number("block_n") == across
+
+
 @pytest.mark.parametrize(
     ("sizes", "tile"),
     [("512, 4, 27, 128", (32, 32, 64)), ("512, 4, 27, 40", (32, 32, 64)), ("512, 4, 33, 128", (64, 64, 32)),
