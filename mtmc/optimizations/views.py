@@ -11,7 +11,7 @@ does not exist.
 from __future__ import annotations
 
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.graph import Graph, Op
+from mtmc.rewrite.graph import Graph, Op, product, same
 from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.plan import Plan, Stage, merged_ops
 
@@ -39,12 +39,12 @@ def _with_copy(version: Version, plan: Plan, kernel: Stage) -> Plan:
     made = graph.leaving(kernel.ops)
     value = made[0] if len(made) == 1 else ""
     while value and value not in graph.results() and len(readers := graph.readers(value)) == 1:
-        stage = plan.stage_of(readers[0])
-        if not stage.is_torch or not _is_view(graph, stage, True) or len(graph.by_name[readers[0]].refs()) > 1:
+        stage, op = plan.stage_of(readers[0]), graph.by_name[readers[0]]
+        if not stage.is_torch or not _is_view(graph, stage, True) or not _keeps_all(graph, op):
             break
         views.append(stage)
-        [value] = graph.by_name[readers[0]].outputs
-        copied = len(views) if _copies(graph, graph.by_name[readers[0]]) else copied
+        [value] = op.outputs
+        copied = len(views) if _copies(graph, op) else copied
     if not copied:
         return plan
     parts = (kernel, *views[:copied])
@@ -52,6 +52,14 @@ def _with_copy(version: Version, plan: Plan, kernel: Stage) -> Plan:
     if larger is None or larger.template != kernel.template:
         return plan
     return plan.with_merged(graph, parts, larger)
+
+
+def _keeps_all(graph: Graph, op: Op) -> bool:
+    """Whether a view has each element of its one operand, once."""
+    if len(op.refs()) != 1 or len(op.outputs) != 1:
+        return False
+    old, new = graph.values[op.refs()[0]], graph.values[op.outputs[0]]
+    return same(product(old.shape), product(new.shape))
 
 
 def _copies(graph: Graph, op: Op) -> bool:

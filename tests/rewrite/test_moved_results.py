@@ -14,7 +14,7 @@ from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import reference
 
-SIZES = {"b": (16, 2, 3), "t": (32, 6, 9), "h": (4, 2, 3), "n": (32, 4, 7)}
+SIZES = {"b": (16, 2, 3), "t": (32, 6, 9), "h": (4, 4, 4), "n": (32, 4, 7)}
 HEADS = "torch.randn(b, h, t, n), torch.randn(b, h, n, n)"
 
 
@@ -34,6 +34,8 @@ WRITTEN = {
 OTHERS = {
     "a_view": of("(x @ y).relu().reshape(b * h, t, n)"),
     "that_is_read_twice": of("(lambda r: (r.reshape(b, t, h * n), r))((x @ y).relu().transpose(1, 2))"),
+    "halves": of("(lambda a, b: (a.transpose(1, 2).reshape(b.shape[0], -1), b))(*(x @ y).relu().split(2, 1))"),
+    "that_is_repeated": of("(x @ y).relu()[:, :, None].expand(b, h, 2, t, n).transpose(1, 2).reshape(b, 2 * h, t, n)"),
     "columns_that_end_apart": of("(x @ y).relu().mT.reshape(b, h, n * t)"),
 }
 WAYS = [["lower matmul", "fuse all", "lower"], ["lower matmul", "fuse", "fuse"]]
@@ -51,7 +53,7 @@ def test_no_copy_is_left(name: str) -> None:
     assert not re.search(r"\b(torch\.)?(reshape|contiguous)\(", forward), forward
 
 
-@pytest.mark.parametrize("name", ["that_is_read_twice", "columns_that_end_apart"])
+@pytest.mark.parametrize("name", ["that_is_read_twice", "halves", "that_is_repeated", "columns_that_end_apart"])
 def test_other_copies_stay(name: str) -> None:
     assert "reshape(" in forward_of(OTHERS[name])
 
