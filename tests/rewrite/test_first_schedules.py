@@ -75,6 +75,13 @@ def test_small_products_of_a_batch_share_a_long_inner_dimension(sizes: str, spli
     assert kernel(source).number("split_k") == split
 
 
+@pytest.mark.parametrize(("rows", "tile"), [(27, (32, 128, 32)), (200, (64, 64, 32)), (9, (16, 128, 32))])
+def test_narrow_matrices_of_a_batch_get_long_tiles(rows: int, tile: tuple[int, ...]) -> None:
+    inputs = "torch.randn(a, b, c, d), torch.randn(a, b, d, 4 * d)"
+    found = kernel(text("x @ y", f"64, 4, {rows}, 100", inputs))
+    assert tuple(found.number(name) for name in ("block_m", "block_n", "block_k")) == tile
+
+
 @pytest.mark.parametrize(("columns", "across"), [(32, 32), (20, 32), (8, 16), (64, 64)])
 def test_a_tile_is_no_wider_than_the_matrix(columns: int, across: int) -> None:
     inputs = f"torch.randn(a, b, c, d), torch.randn(d, {columns})"
