@@ -22,6 +22,7 @@ templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, 
              in that order; as_laid.py: results in the order in memory that the reference's have
 lying.py     where values lie in memory, and what sees to it that they lie as kernels expect
 copies.py    copies of values that convolutions are given: channels last, rounded to TF32, or both
+made_rounded.py results that are rounded to TF32 where they are made, and so need no copy
 source.py    Plan -> the text of a kernel version (forward.py: of its forward)
 printing.py  a kernel stage of a plan as text
 joins.py     what kernels write where it is joined (joined_forward.py: how forward says so)

@@ -143,12 +143,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Body:
-    """All nodes of a kernel, the values it loads and the values it stores, each in order. parts: of the stores."""
+    """All nodes of a kernel, the values it loads and the values it stores, each in order. parts: of the stores. rounded:
+    stores that are rounded to TF32 (see `made_rounded`)."""
 
     nodes: tuple[Node, ...]
     loads: tuple[str, ...]
     stores: tuple[str, ...]
     parts: tuple[Part, ...] = ()
+    rounded: tuple[str, ...] = ()
 
     def part(self, value: str) -> Part | None:
         """What a result is a part of, None where it is a tensor of its own."""

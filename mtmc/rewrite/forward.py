@@ -31,7 +31,8 @@ from mtmc.task import Task
 class ForwardPrinter:
     """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed. left: how what the reference
     changes is left behind. packing: whether the first stages are those of the method that packs, until `end_packing`.
-    turned_once: see `lying.turned_once`. joins: calls of which kernels write operands, see `joins`."""
+    turned_once: see `lying.turned_once`. joins: calls of which kernels write operands, see `joins`. made_rounded: results
+    that kernels round, see `made_rounded`."""
 
     def __init__(
         self,
@@ -42,9 +43,11 @@ class ForwardPrinter:
         packing: bool = False,
         turned_once: Collection[str] = (),
         joins: Mapping[str, Join] | None = None,
+        made_rounded: Mapping[Stage, tuple[str, ...]] | None = None,
     ) -> None:
         self.task, self.graph, self._left = task, graph, left or WriteBack()
         self.joins = joins or {}
+        self._made_rounded = {value for values in (made_rounded or {}).values() for value in values}
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
@@ -141,7 +144,7 @@ class ForwardPrinter:
         if kept is not None:
             return kept
         text = self.expressions[value]
-        if rounded:
+        if rounded and value not in self._made_rounded:
             return self.copies.rounded(value, self.lying.given(value, text, printed), last)
         turned = value in printed.last and value not in self.lying.channels_last
         copy = self.copies.turned(value, text) if turned else None

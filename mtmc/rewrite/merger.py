@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _WORDS = (
-    "a acc across across_d across_h across_mask across_w along along_mask at_d at_h at_w b bag batch before begin "
-    "block block_cols block_m block_n blocks_k blocks_m blocks_n both carry channels chunk col_mask cols columns "
+    "a a_bits acc across across_d across_h across_mask across_w along along_mask at_d at_h at_w b b_bits bag batch before "
+    "begin block block_cols block_m block_n blocks_k blocks_m blocks_n both carry channels chunk col_mask cols columns "
     "count_d count_h count_w counted counts d described down each each_key each_key_of each_of end equal filters "
     "first first_d first_h first_row first_w fits_d fits_h fits_w float from_d from_end from_h from_w given group "
     "group_size h half_mask held in_d in_h in_w inner inside inside_d inside_h inside_w k_mask ks last last_col lead "

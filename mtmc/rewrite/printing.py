@@ -18,12 +18,17 @@ WRITE_PARTS = ("pointwise", "rowwise", "scan", "windows", "convolution", "matmul
 
 
 @lru_cache(maxsize=4096)
-def print_stage(graph: Graph, stage: Stage, name: str, parts: tuple[Part, ...] = ()) -> Printed:
-    """A kernel stage as text; kept, since neighbouring versions share most of their stages. parts: see `Body`.
+def print_stage(
+    graph: Graph, stage: Stage, name: str, parts: tuple[Part, ...] = (), rounded: tuple[str, ...] = ()
+) -> Printed:
+    """A kernel stage as text; kept, since neighbouring versions share most of their stages. parts, rounded: see
+    `Body`.
 
     Raises: NotCovered.
     """
     if parts and stage.template not in WRITE_PARTS:
         raise NotCovered(f"parts of larger tensors, written by a kernel of {stage.template}")
     body = build(graph, stage.ops, table)
-    return TEMPLATES[stage.template].emit(graph, replace(body, parts=parts) if parts else body, stage, name)
+    if parts or rounded:
+        body = replace(body, parts=parts, rounded=rounded)
+    return TEMPLATES[stage.template].emit(graph, body, stage, name)

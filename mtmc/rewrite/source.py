@@ -21,6 +21,7 @@ from mtmc.rewrite.forward import ForwardPrinter
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.joins import Join, joins_of, parts_of
 from mtmc.rewrite.lying import turned_once
+from mtmc.rewrite.made_rounded import made_rounded
 from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.packing import kept_filters, packed_stages
@@ -30,7 +31,7 @@ from mtmc.rewrite.reference_text import dropped_lines, imports, kept_lines, mode
 from mtmc.rewrite.stretches import Lines, in_stretches
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.launcher import Printed
-from mtmc.rewrite.write_back import write_back
+from mtmc.rewrite.write_back import WriteBack, write_back
 from mtmc.task import Task
 
 
@@ -76,20 +77,14 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     """
     first = packed_stages(graph, plan) if plan.packed else []
     left, joins = write_back(graph, plan), joins_of(graph, plan)
-    printed: dict[Stage, Printed] = {}
-    for stage in plan.stages:
-        if not stage.is_torch:
-            try:
-                placing = _placing(graph, left.placed.get(stage, ()))
-                printed[stage] = print_stage(placing, stage, stage.title, parts_of(graph, joins, stage))
-            except NotCovered as error:
-                raise CoderError(
-                    f"stage {stage.title} cannot be written as a {stage.template} kernel: {error}"
-                ) from error
+    kernels = [stage for stage in plan.stages if not stage.is_torch]
+    printed = {stage: _printed(graph, stage, left, joins) for stage in kernels}
+    rounded = made_rounded(graph, plan, printed)
+    printed |= {stage: _printed(graph, stage, left, joins, values) for stage, values in rounded.items()}
     filters = kept_filters(graph, plan, first) if plan.packed else {}
     packing = bool(first or filters)
     turned = turned_once(graph, plan, printed)
-    printer = ForwardPrinter(task, graph, plan.cuda_graph, left, packing, turned, joins)
+    printer = ForwardPrinter(task, graph, plan.cuda_graph, left, packing, turned, joins, rounded)
     needed = _needed(graph, plan, printed, joins)
     like = printed_once(graph, printed)
     for stage in [*first, *(stage for stage in plan.stages if stage not in first)]:
@@ -100,15 +95,26 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
         elif stage.ops[0] in needed:
             printer.torch_call(stage)
     printer.finish()
-    kernels = [(stage, printed[stage].text) for stage in dict.fromkeys(like.values())]
+    texts = [(stage, printed[stage].text) for stage in dict.fromkeys(like.values())]
     stretches: Lines = []
     if plan.direct_launch:
-        kernels = [(stage, launched_directly(text)) for stage, text in kernels]
-        stretches = _in_stretches(graph, plan, printer, {stage: like[stage] for stage in printed}, dict(kernels))
-    helpers = "\n\n\n".join([HELPER, STRETCHES] if stretches else [HELPER]) if plan.direct_launch and kernels else ""
-    printout = _assemble(task, kernels, printer, helpers, stretches)
+        texts = [(stage, launched_directly(text)) for stage, text in texts]
+        stretches = _in_stretches(graph, plan, printer, {stage: like[stage] for stage in printed}, dict(texts))
+    helpers = "\n\n\n".join([HELPER, STRETCHES] if stretches else [HELPER]) if plan.direct_launch and texts else ""
+    printout = _assemble(task, texts, printer, helpers, stretches)
     regions = {stage: replace(printout.regions[first], name=stage.name) for stage, first in like.items()}
     return replace(printout, regions={**printout.regions, **regions})
+
+
+def _printed(
+    graph: Graph, stage: Stage, left: WriteBack, joins: Mapping[str, Join], rounded: tuple[str, ...] = ()
+) -> Printed:
+    """A kernel's stage as text. rounded: see `made_rounded`. Raises: CoderError."""
+    placing = _placing(graph, left.placed.get(stage, ()))
+    try:
+        return print_stage(placing, stage, stage.title, parts_of(graph, joins, stage), rounded)
+    except NotCovered as error:
+        raise CoderError(f"stage {stage.title} cannot be written as a {stage.template} kernel: {error}") from error
 
 
 def _in_stretches(

@@ -8,7 +8,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.conv_operand import load_operand
 from mtmc.rewrite.templates.conv_results import write_results
-from mtmc.rewrite.templates.conv_rounding import is_rounded, round_tile, rounded_in_memory
+from mtmc.rewrite.templates.conv_rounding import is_rounded, rounded_in_memory
 from mtmc.rewrite.templates.permuted_body import in_memory_order
 from mtmc.rewrite.templates.phase import Phase
 from mtmc.rewrite.templates.positions import (
@@ -225,7 +225,7 @@ class ConvKernel:
             way = "tf32"
             for tile, value in (("a", self.weight), ("b", self.found.source)):
                 if value not in self.rounded:
-                    round_tile(writer, tile)
+                    writer.round(tile)
         exact = f', input_precision="{way}"' if way != "input" else ""
         operands = "tl.trans(b), tl.trans(a)" if self.swapped else "a, b"
         writer.line(f"{name} = tl.dot({operands}, {name}{exact})")

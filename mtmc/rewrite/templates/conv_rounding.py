@@ -10,7 +10,6 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.positions import Windowed
-from mtmc.rewrite.templates.writer import Writer
 
 ROUNDED = "tf32_rounded"
 """One TF32 product of operands that are rounded to it before."""
@@ -34,9 +33,3 @@ def rounded_in_memory(body: Body, found: Windowed, stage: Stage) -> tuple[str, .
     others = {read for node in body.nodes if node is not found.node for read in node.reads()}
     given = (operand, weight) if is_channels_last(stage) and not found.before else (weight,)
     return tuple(value for value in dict.fromkeys(given) if value not in others)
-
-
-def round_tile(writer: Writer, tile: str) -> None:
-    """Lines that round a tile in registers."""
-    writer.line(f"bits = ({tile}.to(tl.int32, bitcast=True) + 4096) & -8192  # to the nearest of TF32")
-    writer.line(f"{tile} = tl.where({tile} == {tile}, bits.to(tl.float32, bitcast=True), {tile})")

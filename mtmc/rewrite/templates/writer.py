@@ -69,6 +69,11 @@ class Writer:
         """Add a comment line."""
         self.line(f"# {text}")
 
+    def round(self, tile: str) -> None:
+        """Lines that round a tile of fp32 numbers in registers to the nearest of TF32; infinities and NaN stay."""
+        self.line(f"{tile}_bits = ({tile}.to(tl.int32, bitcast=True) + 4096) & -8192  # to the nearest of TF32")
+        self.line(f"{tile} = tl.where({tile} == {tile}, {tile}_bits.to(tl.float32, bitcast=True), {tile})")
+
     # -- arguments -----------------------------------------------------------------------------------------------
     @property
     def inputs(self) -> list[str]:
@@ -234,6 +239,10 @@ class Writer:
     def _store(self, value: str, variable: str, offset: str, mask: str) -> None:
         target = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
         guard = f", mask={mask}" if mask else ""
+        if value in self.body.rounded:
+            self.line(f"{value}_near = {variable}")
+            self.round(f"{value}_near")
+            variable = f"{value}_near"
         self.line(f"tl.store({target}, {variable}{guard})")
 
     def text_of(self, operand: Operand) -> str:
