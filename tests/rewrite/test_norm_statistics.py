@@ -21,6 +21,8 @@ from tests.rewrite.stepping import actions_on, after, version
 SIZES = {"n": (6, 3, 2), "c": (8, 4, 6), "m": (36, 12, 10)}
 IMAGES = "torch.randn(n, c, m, m + 2)"
 BATCH, GROUPS = "self.norm = nn.BatchNorm2d({0})", "self.norm = nn.GroupNorm(2, {0})"
+LAYER, MOVED = "; self.layer = nn.Conv2d(c, c, 3)", "; self.moved = nn.Parameter(3.0 + torch.arange(c))"
+INSTANCES = "self.norm = nn.InstanceNorm2d({0}, affine=True)"
 PLAIN = "self.norm = nn.BatchNorm2d({0}, affine=False, track_running_stats=False)"
 ALONE = "rewrite by algebra: {} is elementwise once its statistics are known, line"
 WHOLE = "rewrite by algebra: {} is elementwise once its statistics are known, and fuse all"
@@ -45,11 +47,21 @@ FITS = {
     "groups_pooled": (norm("F.max_pool2d(self.norm(x) * 0.5, 2).clamp(0, 1)", GROUPS), "group_norm"),
     "groups_summed": (norm("F.relu(self.norm(x)).sum(1)", GROUPS), "group_norm"),
     "instances": (
-        norm("F.avg_pool2d(self.norm(x), 2)", "self.norm = nn.InstanceNorm2d({0}, affine=True)"),
+        norm("F.avg_pool2d(self.norm(x), 2)", INSTANCES),
         "instance_norm",
     ),
     "of_a_mean_far_off": (norm("F.max_pool2d(self.norm(x + 30), 2)", GROUPS), "group_norm"),
+    "of_a_biased_convolution": (norm("F.max_pool2d(self.norm(self.layer(x)), 2)", BATCH, more=LAYER), "batch_norm"),
+    "of_channels_moved": (
+        norm("self.norm(x + self.moved.view(1, -1, 1, 1)).amax((2, 3))", BATCH, more=MOVED),
+        "batch_norm",
+    ),
+    "of_instances_moved": (
+        norm("F.avg_pool2d(self.norm(self.moved.view(-1, 1, 1) + x), 2)", INSTANCES, more=MOVED),
+        "instance_norm",
+    ),
 }
+BIASED = ("of_a_biased_convolution", "of_channels_moved", "of_instances_moved")
 KEPT = {
     "read_by_nothing": norm("self.norm(x)", BATCH),
     "elementwise_alone": norm("torch.tanh(self.norm(x)) * 2", GROUPS),
@@ -78,6 +90,7 @@ def test_they_leave_and_give_the_same_in_float64(name: str, tmp_path: Path) -> N
         other = load_module(candidate_text(text.source, variant.constants), tmp_path / f"version_{number}.py")
         torch.manual_seed(0)
         models = [module.Model(*module.get_init_inputs()).double(), other.ModelNew(*module.get_init_inputs()).double()]
+        models[1].load_state_dict(models[0].state_dict())
         for _ in range(2):
             [x] = (item.double() for item in module.get_inputs())
             with torch.no_grad():
@@ -86,6 +99,18 @@ def test_they_leave_and_give_the_same_in_float64(name: str, tmp_path: Path) -> N
         kept = [dict(model.named_buffers()) for model in models]
         for buffer, value in kept[0].items():
             torch.testing.assert_close(kept[1][buffer], value, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_what_is_added_to_each_channel_before_is_left_out(name: str) -> None:
+    """The mean that is kept has it, and nothing as large as what is normed."""
+    text, op = FITS[name]
+    task = task_from_source(text, name)
+    graph = after(version(task, root_plan(export_graph(task))), ALONE.format(op))[1].graph
+    sums = [graph.values[each.outputs[0]].shape for each in graph.ops if each.target == "aten.add.Tensor"]
+    assert [shape for shape in sums if len(shape) == 4 and shape[2] != (1,) * len(shape[2])] == (
+        [graph.values[graph.inputs[0]].shape] if "instances" in name else []  # which adds the norm's own bias
+    )
 
 
 @pytest.mark.parametrize("name", KEPT)

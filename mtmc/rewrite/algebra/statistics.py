@@ -6,6 +6,8 @@ statistics become
 
     mean' = m mean + (1 - m) mean_before, var' = m var n / (n - 1) + (1 - m) var_before
 
+What is added to each channel before, b, moves the mean by b and leaves the variance, so that z is that of x without b.
+
 What it is for: a kernel that goes over channels or groups takes in nothing that reduces over something else. Apart from its
 statistics the norm is elementwise, and a pool, a softmax or a mean behind it takes that in: what is between them need not
 be written and read again. Nor need what is normed, where it is elementwise work itself: the statistics are of a copy of that
@@ -26,6 +28,8 @@ _TRAINED = "aten._native_batch_norm_legit_functional.default"
 _NORMS = (_TRAINED, "aten.batch_norm.default")
 _GROUPED = ((2, "weight", None), (3, "bias", None), (4, "eps", 1e-5))
 """Further arguments of a group norm: where they stand, what they are called and what they usually are."""
+_SEEN = ("aten.reshape.default", "aten.view.default")
+"""Ops by which numbers of channels are seen as wide as what they are added to."""
 _FAR = 8
 """Elementwise ops between a norm and what reduces its result."""
 _AGAIN = 8
@@ -41,6 +45,7 @@ def _of_channels(graph: Graph, op: Op) -> Finding | None:
     if not graph.used.isdisjoint(op.outputs[1:3]) or len(shape) < 2 or op.kwargs:
         return None
     edit, channels, dims = Editor(graph, op), (shape[1],), (0, *range(2, len(shape)))
+    x, added = _without_bias(graph, x)
     own = _made_again(edit, x)
     spread, centre = edit.pair(
         "aten.var_mean.correction", (own, dims), channels, ("spread", "centre"), {"correction": 0}
@@ -49,7 +54,8 @@ def _of_channels(graph: Graph, op: Op) -> Finding | None:
     pairs = {op.outputs[0]: edit.add("aten.batch_norm.default", known, graph.values[op.outputs[0]].shape, "known")}
     if op.target == _TRAINED:
         new = edit.add("aten.var.correction", (own, dims), channels, "unbiased", {"correction": 1})
-        pairs[op.outputs[3]] = _followed(edit, centre, mean, momentum, channels)
+        moved = centre if added is None else edit.add("aten.add.Tensor", (centre, added), channels, "moved")
+        pairs[op.outputs[3]] = _followed(edit, moved, mean, momentum, channels)
         pairs[op.outputs[4]] = _followed(edit, new, variance, momentum, channels)
     return edit.replaced(_sentence(op), (op.name,), pairs)
 
@@ -71,6 +77,7 @@ def _of_instances(graph: Graph, op: Op) -> Finding | None:
     if not op.args[5] or not _is_reduced(graph, op.outputs[0], _FAR):
         return None
     x, weight, bias, mean, *_, eps = op.args[:8]
+    x, _added = _without_bias(graph, x)
     return None if mean is not None else _normed(Editor(graph, op), x, graph.values[x.name].shape, (weight, bias, eps))
 
 
@@ -92,6 +99,32 @@ def _normed(edit: Editor, x: Ref, grouped: Shape, settings: tuple[Any, Any, floa
         if isinstance(parameter, Ref):
             made = edit.add(target, (made, edit.shaped(parameter, along)), shape, "known")
     return edit.replaced(_sentence(op), (op.name,), {op.outputs[0]: made})
+
+
+def _without_bias(graph: Graph, x: Ref) -> tuple[Ref, Ref | None]:
+    """What a number for each channel is added to, and these numbers; the value itself and None where none is."""
+    op, tensor = graph.by_name.get(graph.producer.get(x.name, "")), graph.values[x.name]
+    if op is None or op.target != "aten.add.Tensor" or op.kwargs or not all(isinstance(item, Ref) for item in op.args):
+        return x, None
+    channels, one = (tensor.shape[1],), (1,) * len(graph.variants)
+    along = (*channels, *(one,) * (len(tensor.shape) - 2))
+    for plain, spread in (op.args, op.args[::-1]):
+        seen = graph.by_name.get(graph.producer.get(spread.name, ""))
+        wide = graph.values[plain.name].shape == tensor.shape and graph.values[spread.name].shape in (
+            along,
+            (one, *along),
+        )
+        if not wide or seen is None:
+            continue
+        added = seen.args[0] if seen.target in _SEEN else None
+        known = graph.values.get(added.name) if isinstance(added, Ref) else None
+        if (
+            known is not None
+            and known.shape == channels
+            and {known.dtype, graph.values[plain.name].dtype} == {tensor.dtype}
+        ):
+            return plain, added
+    return x, None
 
 
 def _made_again(edit: Editor, x: Ref) -> Ref:
