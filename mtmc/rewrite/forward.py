@@ -31,8 +31,8 @@ from mtmc.task import Task
 class ForwardPrinter:
     """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed. left: how what the reference
     changes is left behind. packing: whether the first stages are those of the method that packs, until `end_packing`.
-    turned_once: see `lying.turned_once`. joins: calls of which kernels write operands, see `joins`. made_rounded: results
-    that kernels round, see `made_rounded`."""
+    turned_once: see `lying.turned_once`. joins: calls of which kernels write operands, see `joins`. made_rounded: what
+    kernels make that is rounded to TF32."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class ForwardPrinter:
         packing: bool = False,
         turned_once: Collection[str] = (),
         joins: Mapping[str, Join] | None = None,
-        made_rounded: Mapping[Stage, tuple[str, ...]] | None = None,
+        made_rounded: Collection[str] = (),
     ) -> None:
         self.task, self.graph, self._left = task, graph, left or WriteBack()
         self.joins = joins or {}
-        self._made_rounded = {value for values in (made_rounded or {}).values() for value in values}
+        self._made_rounded = made_rounded
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
@@ -103,7 +103,7 @@ class ForwardPrinter:
         changed = self._left.in_place.get(op.name, ())
         try:
             if op.name in self.joins:
-                for line in left_lines(self.graph, self.joins[op.name], self.scope(op.refs()), expressions):
+                for line in left_lines(self.graph, self.joins[op.name], self.scope(op.refs()), self._as_joined(op)):
                     self._add(stage, line)
                 return
             self.lying.called(op)
@@ -123,6 +123,12 @@ class ForwardPrinter:
         else:
             target = ", ".join(self.name(value) if value in self.graph.used else "_" for value in op.outputs)
         self._add(stage, f"{target} = {text}")
+
+    def _as_joined(self, op: Op) -> dict[str, str]:
+        """The expressions for a call whose result lies channels last by kernels: copies that lie so already are copied into
+        it as they lie."""
+        kept = {value: self.copies.kept(value) for value in op.refs()} if self.joins[op.name].last else {}
+        return {**self.expressions, **{value: text for value, text in kept.items() if text is not None}}
 
     def _channels_last(self, op: Op) -> dict[str, str]:
         """The expressions for a convolution, whose operand and weight are given channels last."""

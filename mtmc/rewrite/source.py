@@ -21,7 +21,7 @@ from mtmc.rewrite.forward import ForwardPrinter
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.joins import Join, joins_of, parts_of
 from mtmc.rewrite.lying import turned_once
-from mtmc.rewrite.made_rounded import made_rounded
+from mtmc.rewrite.made_rounded import made_rounded, picked_rounded
 from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.packing import kept_filters, packed_stages
@@ -79,8 +79,12 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     left, joins = write_back(graph, plan), joins_of(graph, plan)
     kernels = [stage for stage in plan.stages if not stage.is_torch]
     printed = {stage: _printed(graph, stage, left, joins) for stage in kernels}
-    rounded = made_rounded(graph, plan, printed)
-    printed |= {stage: _printed(graph, stage, left, joins, values) for stage, values in rounded.items()}
+    picked = picked_rounded(graph, plan, printed)
+    printed |= {stage: replace(printed[stage], rounded=values) for stage, values in picked.items()}
+    rounding = {stage: values for stage, values in made_rounded(graph, plan, printed).items() if stage not in picked}
+    printed |= {stage: _printed(graph, stage, left, joins, values) for stage, values in rounding.items()}
+    rounded = {value for values in rounding.values() for value in values}
+    rounded |= {value for stage in picked for value in printed[stage].results}
     filters = kept_filters(graph, plan, first) if plan.packed else {}
     packing = bool(first or filters)
     turned = turned_once(graph, plan, printed)

@@ -141,6 +141,18 @@ def test_settings_and_fusions_keep_it() -> None:
     assert "_again(" not in text  # parts of one tensor lie between each other, so their launches are not remembered
 
 
+def test_what_is_turned_already_is_copied_as_it_lies() -> None:
+    """A result that lies channels last is given the copy of an operand that does so, too."""
+    source = reference(
+        "torch.cat((x, self.a(x), F.silu(self.b(x))), 1)",
+        "torch.randn(2, 16, 6, n)",
+        "self.a, self.b = nn.Conv2d(16, 8, 3, padding=1), nn.Conv2d(16, 8, 1)",
+    )
+    _, _, text = version(source, ["lower", "lower", "join", "join"])
+    assert ".copy_(x_last)" in forward(text) and ".copy_(x)" not in forward(text)
+    assert interpret([{"name": "turned", "source": source, "candidate": text}]) == {"turned": None}
+
+
 def test_what_something_else_reads_is_copied_or_stays_a_call() -> None:
     twice = "((s := torch.cumsum(x, 1)) * 2, torch.cat((s, y.cumsum(1)), 1))"
     _, _, text = version(reference(twice, PAIR), ["lower", "join"])

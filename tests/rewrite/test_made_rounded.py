@@ -15,15 +15,17 @@ from tests.rewrite.test_rounded_convolutions import forward_of, source
 LAST = "(torch.rand(batch, 16, size, size) + 1).to(memory_format=torch.channels_last)"
 
 
-def made(text: str, precision: str = "tf32_rounded", first: str = "channels_last") -> str:
-    """The version of one kernel for each op. precision: of its convolutions. first: how the others lie."""
+def made(text: str, precision: str = "tf32_rounded", first: str = "channels_last", other: str = "") -> str:
+    """The version of one kernel for each op. precision: of its convolutions. first: how the others lie. other: the precision
+    of the first convolution, where that is another one."""
     task = task_from_source(text, "made")
     now = version(task, root_plan(export_graph(task)))
     stages = []
     for stage in now.plan.stages:
         kernel = now.as_kernel(stage.ops, {})
         if kernel is not None and "conv" in stage.name:
-            kernel = kernel.scheduled({"layout": "channels_last", "precision": precision})
+            way = other if other and stage.name == "conv2d" else precision
+            kernel = kernel.scheduled({"layout": "channels_last", "precision": way})
         elif kernel is not None and first:
             kernel = kernel.scheduled({"layout": first})
         stages.append(kernel or stage)
@@ -90,3 +92,37 @@ def test_infinities_and_nan_stay_what_they_are() -> None:
     candidate = made(text)
     assert candidate.count("# to the nearest of TF32") == 1
     assert interpret([{"name": "odd", "source": text, "candidate": candidate, "same": True}]) == {"odd": None}
+
+
+BESIDE = "torch.conv2d(x, weight), torch.conv2d(rounded, weight)"
+FIRST = "torch.rand(batch, 16, size, size) + 1"
+
+
+@pytest.mark.parametrize("precision", ["tf32_rounded", "tf32"])
+def test_a_pool_for_a_convolution_picks_from_the_copy_that_is_rounded(precision: str) -> None:
+    """That of the convolution beside it; the one behind it may cut off what it reads."""
+    before = "rounded = torch.max_pool2d(x, 3, 1, 1)"
+    text = made(source("", "16, 16, 3, 3", before=before, after=BESIDE, given=FIRST), precision, other="tf32_rounded")
+    forward = forward_of(text)
+    assert forward.count("launch_max_pool2d(x_rounded)") == 1 and "x_last" not in forward
+    assert forward.count("(x, rounded=True)") == 1 and "# to the nearest of TF32" not in text
+    near = "\n        ".join(map(NEAR.format, ["x", "weight"]))
+    reference = source("", "16, 16, 3, 3", before=f"{near}\n        {before}", after=BESIDE, given=FIRST)
+    found = interpret([{"name": "picked", "source": reference, "candidate": text}])
+    assert found == {"picked": None} or (
+        precision == "tf32" and "off by" in str(found["picked"])
+    )  # its weight is cut off
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("rounded = torch.max_pool2d(x, 3, 1, 1)", f"{BESIDE}, rounded"),
+        ("rounded = torch.max_pool2d(x, 3, 1, 1)", f"{BESIDE}, rounded.sin()"),
+        ("rounded = torch.max_pool2d(x, 3, 1, 1)", CONV),  # nothing beside it is given a rounded copy
+        ("rounded = torch.nn.functional.avg_pool2d(x, 3, 1, 1)", BESIDE),
+    ],
+)
+def test_other_pools_are_given_what_is_exact(before: str, after: str) -> None:
+    forward = forward_of(made(source("", "16, 16, 3, 3", before=before, after=after, given=FIRST)))
+    assert "pool2d(x_last)" in forward
