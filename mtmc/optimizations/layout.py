@@ -176,7 +176,7 @@ def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Sta
     except NotCovered:
         return stage
     # rows and columns are others then, so their blocks are chosen anew
-    blocks = TEMPLATES[stage.template].default(graph, body) if stage.template == "rowwise" else {}
+    blocks = TEMPLATES[stage.template].default(graph, body) if stage.template in ("rowwise", "windows") else {}
     if stage.template == CONVOLUTION:
         blocks = TEMPLATES[CONVOLUTION].default(graph, body) | {"precision": stage.setting("precision")}
     changed = stage.scheduled({**blocks, "layout": "channels_last"})

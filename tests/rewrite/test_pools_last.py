@@ -8,6 +8,7 @@ from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
@@ -24,6 +25,21 @@ POOLED = {
     "over_places": reference("F.avg_pool2d(self.f(x), 3, 1, 1).sum((2, 3))", MAPS, FLAT),
     "alone": reference("F.max_pool2d(self.f(x), 2) * 2 + 1", MAPS, FLAT),
 }
+TILED = {
+    "over_the_edges": reference("F.max_pool2d(self.f(x), 3, 1, 1)", MAPS, FLAT),
+    "mean_over_the_edges": reference("F.avg_pool2d(self.f(x), 3, 2, 1, count_include_pad=False)", MAPS, FLAT),
+    "to_the_ceiling": reference("F.avg_pool2d(self.f(x), 2, 2, ceil_mode=True)", MAPS, FLAT),
+    "adaptive": reference("F.adaptive_avg_pool2d(self.f(x), (4, 5))", MAPS, FLAT),
+    "many_taps": reference("F.max_pool2d(self.f(x), 7, 2, 3)", MAPS, FLAT),
+    "volumes": reference("F.max_pool3d(self.f(x), 2)", VOLUMES, DEEP),
+    "numbers_of_channels": reference(
+        "F.max_pool2d(torch.exp(self.f(x) * self.scale), 3, 2, 1) + self.scale",
+        MAPS,
+        f"{FLAT}; self.scale = nn.Parameter(torch.rand(m, 1, 1))",
+    ),
+    "a_residual": reference("F.max_pool2d((y := self.f(x)) + y.sin(), 2) - F.max_pool2d(y, 2)", MAPS, FLAT),
+    "few_channels": reference("F.max_pool2d(self.f(x), 2)", MAPS, "self.f = nn.Conv2d(n, 9, 3)"),
+}
 
 
 @pytest.mark.parametrize("name", ["log_of_sums", "softmax", "padded", "uneven"])
@@ -34,6 +50,34 @@ def test_they_are_one_kernel_channels_last(name: str) -> None:
     assert move.child is not None
     [kernel] = [stage for stage in move.child.stages if not stage.is_torch]
     assert kernel.template == "rowwise" and is_channels_last(kernel)
+
+
+@pytest.mark.parametrize(
+    ("channels", "across"), [(480, 32), (64, 64), (256, 64), (100, 64), (9, 16), (24, 32), (96, 32)]
+)
+def test_a_program_has_a_tile_of_places_and_channels(channels: int, across: int) -> None:
+    """A line of memory or two, of which few are left over; where a window is is worked out once a place."""
+    text = reference("F.max_pool2d(self.f(x), 2)", "torch.randn(2, 16, n, m)", f"self.f = nn.Conv2d(16, {channels}, 3)")
+    task = task_from_source(text, "tiled")
+    version = Version.of(task, root_plan(export_graph(task)), hardware("H100"))
+    [move] = [each for each in legal_moves(version) if each.action.sentence.startswith("lower max_pool2d")]
+    assert move.child is not None
+    version = Version.of(task, move.child, hardware("H100"))
+    [move] = [each for each in legal_moves(version) if each.action.kind == "layout"]
+    assert move.child is not None
+    [kernel] = [stage for stage in move.child.stages if not stage.is_torch]
+    assert kernel.template == "windows" and kernel.number("across") == across
+    printed = print_plan(task, version.graph, move.child).source
+    assert "places = (block // blocks * ALONG + tl.arange(0, ALONG))[:, None]" in printed
+    assert f"ACROSS={across}," in printed and f"ALONG={1024 // across}," in printed
+
+
+def test_tiles_are_right() -> None:
+    """At any shape, with other blocks, and where channels are left over."""
+    ways = [["lower", "keep tensors channels last"], ["fuse", "lower", "keep tensors channels last"]]
+    ways += [["lower", "keep tensors channels last", "vectorize"]]
+    cases = [{"name": name, "source": text, "ways": ways} for name, text in TILED.items()]
+    assert interpret(cases) == dict.fromkeys(TILED)
 
 
 def test_all_are_right() -> None:

@@ -2,14 +2,15 @@
 
 A program makes `block` elements of the result, whatever its shape, and goes over the taps of their windows one by one.
 With "loop" = "planes" they are of one plane (an image's channel), so that what belongs to the channel is read once.
-Where operand and result lie channels last, neighbours among the elements are channels of one place.
+Where operand and result lie channels last, neighbours among the elements are channels of one place: with "across" a program
+has a tile of so many channels of some places, and works out once for a place where its windows are.
 """
 
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Size, Varying, product
+from mtmc.rewrite.graph import Graph, Size, Varying, power_of_two_above, product
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
@@ -52,6 +53,11 @@ from mtmc.rewrite.templates.writer import Writer, kernel_text
 MAX_UNROLLED = 32
 """Taps of a window that are written out by the compiler; more are gone through by a loop."""
 
+TILE = 1024
+"""Elements of a tile of channels and places."""
+ACROSS = 64
+"""Most channels of it; 32 are a line of memory."""
+
 LARGE_PLANE = 1024
 """Positions of a plane, of which the last program's share may be mostly empty."""
 
@@ -69,8 +75,11 @@ class Windows:
         )
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """One element a thread: neighbours read neighbours at every tap. Plane by plane where weights belong to planes."""
+        """One element a thread: neighbours read neighbours at every tap. Plane by plane where weights belong to planes, and
+        tiles where channels lie last."""
         found = analyse(graph, body)
+        if found.window.last:
+            return {"block": TILE, "num_warps": 4, "loop": "flat", "across": _across(found.shape[-1][0])}
         large = product(found.outputs)[0] >= LARGE_PLANE and found.node.operation == "weighted sum"
         return {"block": 128, "num_warps": 4, "loop": "planes" if large else "flat"}
 
@@ -84,12 +93,20 @@ class Windows:
         return _launcher(graph, body, stage, name, kernel)
 
 
+def _across(channels: int) -> int:
+    """Channels of a tile: so many that none are left over, if that is a line of memory."""
+    whole = channels & -channels
+    return min(ACROSS, whole if whole >= ACROSS // 2 else power_of_two_above(channels))
+
+
 class _Kernel:
     """The kernel in the making."""
 
     def __init__(self, graph: Graph, body: Body, found: Windowed, name: str, stage: Stage) -> None:
         self.body, self.found, self.last = body, found, is_channels_last(stage)
         self.planes = dict(stage.schedule).get("loop") == "planes"
+        self.across = int(dict(stage.schedule).get("across", 0)) if self.last else 0
+        self.along = max(1, stage.number("block") // self.across) if self.across else 0
         self.writer = Writer(*in_memory_order(graph, body, stage), f"{name}_kernel")
         window = found.window
         self.checked = window.ceil or window.adaptive or any(any(size) for size in window.padding)
@@ -115,8 +132,8 @@ class _Kernel:
         space = self._space()
         self._starts()
         name = found.node.name
-        writer.line(f"{name} = tl.full([BLOCK], {self._neutral()}, tl.float32)")
-        inside = "mask"
+        writer.line(f"{name} = tl.full([{'ALONG, ACROSS' if self.across else 'BLOCK'}], {self._neutral()}, tl.float32)")
+        inside = "place_mask" if self.across else "mask"
         for axis in range(len(found.axes)):
             inside = self._tap(axis, inside)
         self._add(inside)
@@ -144,10 +161,29 @@ class _Kernel:
             writer.line(f"offs = plane * {pixels} + pixel")
             lead, inside = product(found.node.shape[: -len(found.axes)]), product(found.outputs)
             return (Group("plane", lead, ""), Group("pixel", inside, "mask"))
+        if self.across:
+            return self._tile()
         count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()", product(found.node.shape))
         writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
         writer.line(f"mask = offs < {count}")
         return (Group("offs", product(found.node.shape), "mask"),)
+
+    def _tile(self) -> tuple[Group, ...]:
+        """Places and channels of a program."""
+        writer, found, channels = self.writer, self.found, self._channels()
+        count = f"{self.body.stores[0]}.numel() // {found.source}.shape[1]"
+        places = writer.argument("n_places", count, product((found.shape[0], *found.outputs)))
+        writer.line(f"blocks = tl.cdiv({channels}, ACROSS)")
+        writer.line("places = (block // blocks * ALONG + tl.arange(0, ALONG))[:, None]")
+        writer.line("at_channel = (block % blocks * ACROSS + tl.arange(0, ACROSS))[None, :]")
+        writer.line(f"place_mask, channel_mask = places < {places}, at_channel < {channels}")
+        writer.line("mask = place_mask & channel_mask")
+        writer.line(f"offs = places * {channels} + at_channel")
+        lead = product((found.shape[0], *found.outputs))
+        return (Group("places", lead, "place_mask"), Group("at_channel", found.shape[1], "channel_mask"))
+
+    def _channels(self) -> str:
+        return self.writer.argument("n_channels", f"{self.found.source}.shape[1]", self.found.shape[1])
 
     def _neutral(self) -> str:
         return 'float("-inf")' if self.found.node.operation == "max" else "0.0"
@@ -157,9 +193,10 @@ class _Kernel:
         writer, found = self.writer, self.found
         outsides = [outside for _, outside in self.names]
         places = digits("offs", ["", *outsides])
-        if self.last:
-            channels = writer.argument("n_channels", f"{found.source}.shape[1]", found.shape[1])
-            *places, channel = digits("offs", ["", *outsides, channels])
+        if self.across:
+            places = digits("places", ["", *outsides])
+        elif self.last:
+            *places, channel = digits("offs", ["", *outsides, self._channels()])
             writer.line(f"at_channel = {channel}")
         elif self.planes:
             places = ["plane", *digits("pixel", ["", *outsides[1:]])]
@@ -209,7 +246,7 @@ class _Kernel:
             for axis, size in (*places, *((("at_channel", "n_channels"),) if self.last else ())):
                 offset = f"({offset}) * {size} + {axis}" if "+" in offset else f"{offset} * {size} + {axis}"
             writer.contiguous.add(value)
-            guard = f"mask={inside}, other=0.0"
+            guard = f"mask={inside}{' & channel_mask' if self.across else ''}, other=0.0"
             writer.line(f"{value} = tl.load({writer.pointer(value)} + {offset}, {guard}).to(tl.float32)")
         else:
             writer.load(found.source, found.shape, groups, value)
@@ -241,7 +278,8 @@ class _Kernel:
         found, lead = self.found, self.found.shape[: -len(self.found.axes)]
         axes = tuple(Group(axis, size, mask) for axis, size in zip(found.axes, found.inputs, strict=True))
         if self.last:
-            return (Group("at_image", lead[0], mask), *axes, Group("at_channel", lead[1], mask))
+            channels = Group("at_channel", lead[1], "channel_mask" if self.across else mask)
+            return (Group("at_image", lead[0], mask), *axes, channels)
         plane = Group("planes", product(lead), "" if self.planes else mask)  # plane by plane it is one number
         return (plane, *axes) if lead else axes
 
@@ -280,25 +318,31 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel
     taps = [_taps(found, axis, scope, spare) for axis in range(len(found.axes))]
     fixed = [(name, text) for name, text in zip(kernel.extents, taps, strict=True) if name.isupper()]
     lines += [f"{INDENT}{name} = {text}" for name, text in zip(kernel.extents, taps, strict=True) if name.islower()]
+    tile = (("ALONG", str(kernel.along)), ("ACROSS", str(kernel.across)))
+    blocks = tile if kernel.across else (("BLOCK", str(stage.number("block"))),)
     text = kernel_text(
         kernel.writer,
         body.stores,
         (),
-        ("WIDE", *(name for name, _ in fixed), "BLOCK"),
-        f"{', '.join(stage.ops)}: BLOCK elements a program.",
+        ("WIDE", *(name for name, _ in fixed), *(name for name, _ in blocks)),
+        f"{', '.join(stage.ops)}: {' x '.join(name for name, _ in blocks)} elements a program.",
     )
     wide = f"max({found.source}.numel(), {body.stores[0]}.numel()) >= 2**31"
     block, grid = stage.number("block"), f"triton.cdiv({body.stores[0]}.numel(), {stage.number('block')})"
     if kernel.planes:
         pixels = factor([f"out_{axis}" for axis in found.axes])
         grid = f"{body.stores[0]}.numel() // {pixels} * triton.cdiv({bare(pixels)}, {block})"
+    if kernel.across:
+        channels = f"{found.source}.shape[1]"
+        places = f"triton.cdiv({body.stores[0]}.numel() // {channels}, {kernel.along})"
+        grid = f"{places} * triton.cdiv({channels}, {kernel.across})"
     launch = Launch(
         f"{name}_kernel",
         kernel.writer,
         body.stores,
         (),
         (grid,),
-        (("WIDE", wide), *fixed, ("BLOCK", str(block))),
+        (("WIDE", wide), *fixed, *blocks),
         stage.number("num_warps"),
     )
     lines += launch_lines(launch, scope_with_results(graph, body), spare)
