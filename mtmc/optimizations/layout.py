@@ -127,8 +127,12 @@ def _reads_side_by_side(version: Version, stage: Stage) -> bool:
     """Whether a kernel is an fp32 convolution that is best done channels last."""
     if stage.is_torch or is_channels_last(stage) or not _is_convolution(version, stage):
         return False
-    operand = version.graph.values[_operand(version, stage)]
-    return operand.dtype == "float32" and is_wide(version, stage)
+    return in_fp32(version, stage) and is_wide(version, stage)
+
+
+def in_fp32(version: Version, stage: Stage) -> bool:
+    """Whether a convolution is of fp32 numbers."""
+    return version.graph.values[_operand(version, stage)].dtype == "float32"
 
 
 def is_wide(version: Version, stage: Stage) -> bool:

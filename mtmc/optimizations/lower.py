@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from mtmc.action import Action, make_action
+from mtmc.errors import CoderError
+from mtmc.optimizations.groups import fused, groups_of
+from mtmc.optimizations.join import Join
 from mtmc.optimizations.kind import Optimization
-from mtmc.optimizations.layout import CONVOLUTION, convolves, is_wide, kept
+from mtmc.optimizations.layout import CONVOLUTION, convolves, in_fp32, is_wide, kept
 from mtmc.optimizations.move import Move
+from mtmc.optimizations.pack import Pack
 from mtmc.optimizations.version import Version, also
 from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
@@ -40,7 +45,9 @@ them in order to fuse them.
 - Few long rows: sums of 64 rows of 2097152 went from 0.194 ms to 0.461; `split` helps there.
 - Group norm gained nothing (0.205 ms to 0.206).
 - Convolutions: the library's are hard to beat. Lower one for what it can be fused with, or where it is grouped, has few
-  channels, or is transposed with a stride (the kernel here goes only over taps that meet an element).
+  channels, or is transposed with a stride (the kernel here goes only over taps that meet an element). Several of fp32
+  gain by what they hand to each other: channels last, rounded to TF32 where it is made, joined in place. One action
+  does all of that. A DenseNet's block in training: 3.6 ms of an H200 by estimate, 4.6 with the library's.
 """
 
 
@@ -59,6 +66,8 @@ SEVERAL_PASSES = (
 places too, goes over rows several times, or takes several kernels. The max pool of an Inception module was not lowered in 21
 evaluations, which lowered its convolutions one by one."""
 FIRST = 1.0
+WITH_ALL = math.log(3.0)
+"""For convolutions with all around them: what is done besides is of kinds that weigh three times as much."""
 
 
 class Lower(Optimization):
@@ -73,12 +82,12 @@ class Lower(Optimization):
         """More for what the library does in several passes, and for all convolutions as much as for each of their forms."""
         forms = dict(action.params).get("forms")
         if forms is not None:
-            return math.log(float(forms))
+            return math.log(float(forms)) + (WITH_ALL if "joined" in dict(action.params) else 0.0)
         return FIRST if action.region.name.startswith(SEVERAL_PASSES) else 0.0
 
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each torch call that a template covers, and those like it; one for all convolutions of
-        many channels."""
+        many channels, and one for these with all that pays around them."""
         once = version.kept()
         calls = [stage for stage in version.working() if stage.is_torch and stage not in once]
         calls = [stage for stage in calls if not is_in_place(stage)]  # kernels have done most of it
@@ -97,6 +106,10 @@ class Lower(Optimization):
             sentence = f"lower all {len(stages)} convolutions of many channels to Triton kernels"
             action = make_action(self.kind, version.span(stages), sentence, forms=len(convolutions))
             yield Move(action, partial(_lowered, version, stages))
+            if not version.plan.packed and all(in_fp32(version, stage) for stage in stages):
+                words = f"{sentence}, fuse what is around them, keep their filters, and join their results in place"
+                action = make_action(self.kind, version.span(stages), words, forms=len(convolutions), joined=True)
+                yield Move(action, partial(_with_all, version, stages))
 
     def sites(self, sites: Sites) -> Iterator[Action]:
         """Each call of torch's."""
@@ -112,3 +125,19 @@ def _lowered(version: Version, calls: Sequence[Stage]) -> Plan:
         kernel = version.as_kernel(stage.ops, {})
         plan = plan if kernel is None else plan.with_stage(stage, kernel)
     return kept(version, with_views(version, plan))
+
+
+def _with_all(version: Version, convolutions: Sequence[Stage]) -> Plan | None:
+    """The plan with convolutions as kernels, and what takes the library several passes; all neighbours are fused that gain by
+    it, filters are kept between calls, and results joined in place. None where that cannot be written."""
+    passes = [stage for stage in version.plan.stages if stage.is_torch and stage.name.startswith(SEVERAL_PASSES)]
+    now = replace(version, plan=_lowered(version, [*convolutions, *passes]))
+    plan = kept(now, with_views(now, fused(now, groups_of(now))))
+    try:
+        for kind in (Pack(), Join()):
+            now = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
+            moves = list(kind.legal(now))  # the last one is for all
+            plan = (moves[-1].child if moves else None) or plan
+    except CoderError:
+        return None
+    return plan

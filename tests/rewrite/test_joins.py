@@ -18,6 +18,7 @@ from mtmc.rewrite.joins import joins_of
 from mtmc.rewrite.plan import Plan, graph_of, plan_from_json
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
+from tests.rewrite import stepping
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import PAIR, reference
@@ -186,6 +187,21 @@ def test_a_network_of_modules_takes_three_steps() -> None:
     assert called.count("launch_") - called.count("launch_channels_last") == 4 and "torch.cat" not in called
     assert called.count("conv2d(") == 1  # three channels are few
     assert interpret([{"name": "it", "source": TWO_MODULES, "ways": [way]}]) == {"it": None}
+
+
+def test_one_step_does_all_of_it() -> None:
+    """What three do, and filters are kept; a pool, which takes the library several passes, is a kernel as well."""
+    step = "lower all 4 convolutions of many channels to Triton kernels, fuse what is around them"
+    source = TWO_MODULES.replace("self.b(x)", "F.max_pool2d(self.b(x), 3, 1, 1)")
+    task, plan, text = version(source, [step])
+    assert plan.packed and len(joins_of(export_graph(task), plan)) == 2
+    called = forward(text)
+    assert "torch.cat" not in called and "functional.max_pool2d" not in called
+    assert called.count("conv2d(") == 1  # that of three channels, which are few
+    assert interpret([{"name": "it", "source": source, "ways": [[step]]}]) == {"it": None}
+    assert not [
+        each for each in stepping.actions_on(stepping.version(task, plan)) if each.sentence.startswith("lower all")
+    ]
 
 
 def test_what_is_joined_may_be_as_large_as_nothing_at_hand() -> None:
