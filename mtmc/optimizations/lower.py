@@ -128,8 +128,8 @@ def _lowered(version: Version, calls: Sequence[Stage]) -> Plan:
 
 
 def _with_all(version: Version, convolutions: Sequence[Stage]) -> Plan | None:
-    """The plan with convolutions as kernels, and what takes the library several passes; all neighbours are fused that gain by
-    it, filters are kept between calls, and results joined in place. None where that cannot be written."""
+    """The plan with convolutions as kernels, and what takes the library several passes; all neighbours are fused that gain
+    by it, filters are kept between calls, and results joined in place. None where that cannot be written."""
     passes = [stage for stage in version.plan.stages if stage.is_torch and stage.name.startswith(SEVERAL_PASSES)]
     now = replace(version, plan=_lowered(version, [*convolutions, *passes]))
     plan = kept(now, with_views(now, fused(now, groups_of(now))))

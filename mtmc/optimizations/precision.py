@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from mtmc.action import Action, make_action
 from mtmc.optimizations.resources import PRODUCTS
+from mtmc.optimizations.rounding import has_variance
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
@@ -32,7 +33,7 @@ The library computes convolutions of fp32 numbers in TF32, unless torch.backends
 reference is run on the GPU, "tf32" is allowed, a third of the work of "tf32x3". Tensor cores cut off what the library
 rounds, and err 2.5 times as much: behind a minimum over channels 5 times, which is refused, as are many behind running
 statistics and means. "tf32_rounded" is as exact as the library: filters are rounded once where `pack` keeps them, and
-the operand in the copy that turns it channels last, or one like it. Work before the convolution in its kernel leaves
+the operand where it is made, or in the copy that turns it. Work before the convolution in its kernel leaves
 the operand to be rounded in its loop: 1.35 to 2.2 times the time on an H200 (1.85 ms cut, 4.14 with both so rounded).
 
 ## When it harms
@@ -76,6 +77,7 @@ class Precision(ScheduleChange):
             ({"precision": way}, f"compute the {stage.title} kernel's product {ways[way]}")
             for way in version.fp32_products(stage.template)
             if stage.setting("precision") != "tf32"  # the fastest there is
+            and not (way == "tf32" and _has_variance(version, stage))
         ]
 
     def sites(self, sites: Sites) -> Iterator[Action]:
@@ -92,3 +94,9 @@ class Precision(ScheduleChange):
             return 0.0 if sums == "fast" else -1.0
         # Rounded once in memory, operands cost a pass over it at most, and cut off they are refused often.
         return {ROUNDED: 1.5, "tf32": 1.2, "tf32x3": 1.0}.get(str(dict(action.params).get("precision")), -3.0)
+
+
+def _has_variance(version: Version, stage: Stage) -> bool:
+    """Whether a variance is taken of what a stage makes, which operands that are cut off make too small."""
+    body = version.body(stage)
+    return body is not None and has_variance(version.graph, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from mtmc.rewrite.body import Body, NotCovered
@@ -18,7 +18,8 @@ from mtmc.rewrite.templates.conv_rounding import ROUNDED, rounded_in_memory
 from mtmc.rewrite.templates.positions import analyse
 
 _TRAINED_NORM, _TRAINING_AT = "aten._native_batch_norm_legit_functional.default", 5
-_AVERAGES = ("var", "std", "mean", "adaptive_avg_pool")
+_VARIANCES = ("var", "std")
+_AVERAGES = (*_VARIANCES, "mean", "adaptive_avg_pool")
 """How the names of other ops begin that take averages."""
 _PASSED_ON = (
     "max_pool",
@@ -77,19 +78,28 @@ def starts_rounded(graph: Graph, body: Body, stage: Stage) -> bool:
     """
     return (
         any(node.kind == "reduce" for node in body.nodes)
-        or any(_is_averaged(graph, value) for value in body.stores)
+        or any(_is_averaged(graph, value, _averages) for value in body.stores)
         or _is_turned(graph, body, stage)
     )
 
 
-def _is_averaged(graph: Graph, value: str, steps: int = STEPS) -> bool:
-    """Whether an average is taken of a value, or of what is made of it element by element, seen otherwise or joined."""
+def has_variance(graph: Graph, body: Body) -> bool:
+    """Whether a variance is taken of what a kernel makes, as a batch norm does in training: operands that are cut off make
+    each of its products smaller. Of random numbers a running variance is 1.7e-5 of itself too small, 2.6e-7 off if both are
+    rounded; and every kernel that cut was refused."""
+    return any(_is_averaged(graph, value, _takes_variance) for value in body.stores)
+
+
+def _is_averaged(graph: Graph, value: str, averages: Callable[[Op], bool], steps: int = STEPS) -> bool:
+    """Whether an average is taken of a value, or of what is made of it element by element, seen otherwise or joined.
+    averages: whether an op takes one that counts."""
     readers = [graph.by_name[name] for name in graph.readers(value)]
-    if any(_averages(op) for op in readers):
+    if any(averages(op) for op in readers):
         return True
     if steps == 0:
         return False
-    return any(_is_averaged(graph, made, steps - 1) for op in readers if _passes_on(op) for made in op.outputs)
+    behind = (made for op in readers if _passes_on(op) for made in op.outputs)
+    return any(_is_averaged(graph, made, averages, steps - 1) for made in behind)
 
 
 def _passes_on(op: Op) -> bool:
@@ -102,6 +112,10 @@ def _averages(op: Op) -> bool:
     if op.target == _TRAINED_NORM:
         return bool(op.args[_TRAINING_AT])
     return op.target.removeprefix("aten.").startswith(_AVERAGES)
+
+
+def _takes_variance(op: Op) -> bool:
+    return _averages(op) and (op.target == _TRAINED_NORM or op.target.removeprefix("aten.").startswith(_VARIANCES))
 
 
 def _is_turned(graph: Graph, body: Body, stage: Stage) -> bool:

@@ -259,6 +259,31 @@ def test_operands_of_what_is_averaged_start_rounded(forward: str) -> None:
     assert dict(stage.schedule)["precision"] == AVERAGED[forward]
 
 
+CUT = {
+    "self.norm(self.layer(x.sin()).relu())": False,
+    "self.layer(x.sin()).var((2, 3))": False,
+    "self.layer(x.sin()).mean((2, 3))": True,
+    "self.kept(self.layer(x.sin()))": True,
+    "self.layer(x) + 1": True,
+}
+
+
+@pytest.mark.parametrize("forward", CUT)
+def test_operands_of_what_a_variance_is_taken_of_are_not_cut_off(forward: str) -> None:
+    """All of its products would be smaller: such kernels were refused for running statistics."""
+    init = "self.layer, self.norm, self.kept = nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.BatchNorm2d(16).eval()"
+    task = task_from_source(
+        reference(forward, "torch.randn(n, 16, m, m)", init, {"n": (4, 2, 3), "m": (12, 9, 7)}), "it"
+    )
+    start = Version.of(task, root_plan(export_graph(task)), hardware("H200"), True)
+    [conv] = [stage for stage in start.plan.stages if "conv" in stage.name]
+    kernel = start.as_kernel(conv.ops, {})
+    assert kernel is not None
+    plan = start.plan.with_stage(conv, kernel.scheduled({"precision": "tf32_rounded"}))
+    sentences = [move.action.sentence for move in legal_moves(Version.of(task, plan, hardware("H200"), True))]
+    assert any("in one TF32 product, as the library's convolution does" in each for each in sentences) == CUT[forward]
+
+
 NETWORK = {
     "stem": ("self.norm(self.first(x))", "nn.Conv2d(3, 16, 3)", "tf32x3"),
     "shortcut": ("self.norm(self.first(x))", "nn.Conv2d(3, 16, 1)", "tf32x3"),
