@@ -54,7 +54,9 @@ MAX_UNROLLED = 32
 """Taps of a window that are written out by the compiler; more are gone through by a loop."""
 
 TILE = 1024
-"""Elements of a tile of channels and places."""
+"""Most elements of a tile of channels and places."""
+LEAST_TILE, PROGRAMS = 128, 1024
+"""Fewest elements of it, and programs from which on it is not made smaller."""
 ACROSS = 64
 """Most channels of it; 32 are a line of memory."""
 
@@ -79,7 +81,8 @@ class Windows:
         tiles where channels lie last."""
         found = analyse(graph, body)
         if found.window.last:
-            return {"block": TILE, "num_warps": 4, "loop": "flat", "across": _across(found.shape[-1][0])}
+            block = _tile(product(found.node.shape)[0])
+            return {"block": block, "num_warps": 4, "loop": "flat", "across": _across(found.shape[-1][0])}
         large = product(found.outputs)[0] >= LARGE_PLANE and found.node.operation == "weighted sum"
         return {"block": 128, "num_warps": 4, "loop": "planes" if large else "flat"}
 
@@ -91,6 +94,14 @@ class Windows:
         kernel = _Kernel(graph, body, found, name, stage)
         kernel.write()
         return _launcher(graph, body, stage, name, kernel)
+
+
+def _tile(elements: int) -> int:
+    """Elements of a tile: as many as leave enough programs."""
+    block = TILE
+    while block > LEAST_TILE and elements < block * PROGRAMS:
+        block //= 2
+    return block
 
 
 def _across(channels: int) -> int:
