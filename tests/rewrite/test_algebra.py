@@ -52,6 +52,7 @@ IMAGES = "torch.randn(rows, cols, size, size + 3)"
 LINEAR = "self.linear = nn.Linear(cols, outs)"
 ROWS = "self.w = nn.Parameter(torch.randn(9, outs))"
 TURNED = "self.conv = nn.ConvTranspose2d(cols, outs, 3, stride=2"
+MIXING = "self.conv = nn.Conv2d(cols, outs, 1"
 NORMED = "; self.norm = nn.BatchNorm2d(outs).eval(); nn.init.normal_(self.norm.running_mean)"
 TWO = "self.f, self.g = nn.Linear(cols, outs), nn.Linear(cols, outs)"
 CHANGED = "self.register_buffer('w', torch.randn(cols, outs)); self.register_buffer('v', torch.randn(cols, outs))"
@@ -167,6 +168,7 @@ FITS = {
     ),
     "largest of the largest": ("pools", reference("return F.max_pool2d(F.max_pool2d(x, 2), 3)", IMAGES)),
     "mean of means": ("pools", reference("return F.avg_pool2d(F.avg_pool2d(x, 2), (1, 3))", IMAGES)),
+    "means of mixed channels": ("pools", reference("return F.avg_pool2d(self.conv(x), 2)", IMAGES, MIXING + ")")),
     "norm into a convolution": (
         "norms",
         reference("return self.norm(self.conv(x))", IMAGES, "self.conv = nn.Conv2d(cols, outs, 3)" + NORMED),
@@ -374,6 +376,19 @@ KEPT = {
     "a number on each term": ("sums", reference("return (self.linear(x) + 2).sum(1)", layers=LINEAR)),
     "something else between": ("sums", reference("return self.linear(x).exp().sum(1)", layers=LINEAR)),
     "cut edges": ("sums", reference("return self.conv(x).mean((2, 3))", IMAGES, TURNED + ", padding=1)")),
+    "largest of mixed channels": ("pools", reference("return F.max_pool2d(self.conv(x), 2)", IMAGES, MIXING + ")")),
+    "means of strided ones": (
+        "pools",
+        reference("return F.avg_pool2d(self.conv(x), 2)", IMAGES, MIXING + ", stride=2)"),
+    ),
+    "means of padded ones": (
+        "pools",
+        reference("return F.avg_pool2d(self.conv(x), 2)", IMAGES, MIXING + ", padding=1)"),
+    ),
+    "means of several taps": (
+        "pools",
+        reference("return F.avg_pool2d(self.conv(x), 2)", IMAGES, "self.conv = nn.Conv2d(cols, outs, 2)"),
+    ),
     "windows that overlap": ("pools", reference("return F.max_pool2d(F.max_pool2d(x, 3, 2), 2)", IMAGES)),
     "windows over the end": ("pools", reference("return F.max_pool2d(F.max_pool2d(x, 2, ceil_mode=True), 2)", IMAGES)),
     "statistics of the batch": (

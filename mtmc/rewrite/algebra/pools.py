@@ -1,4 +1,4 @@
-"""pools: a pool of a pool, and the mean of neighbouring features of a linear layer.
+"""pools: a pool of a pool, the mean of neighbouring features of a linear layer, and means of what mixes channels.
 
 Proofs. Windows of a and then of b elements, side by side without padding, are windows of a b elements: the second pool's
 window q holds the first one's windows b q to b q + b - 1, which hold the elements a b q to a b q + a b - 1, and both leave
@@ -7,12 +7,16 @@ all; the mean of means of equally many is the mean of all.
 
 With y[m, n] = sum_k x[m, k] w[n, k] + b[n], the mean of p neighbouring y is sum_k x[m, k] (the mean of p neighbouring
 w[n, k]) plus the mean of p neighbouring b[n]: a linear layer with a p-th of the features.
+
+A convolution of one tap is linear in each place: y[o, p] = sum_i w[o, i] x[i, p] + b[o]. The mean of y over the p of a
+window is sum_i w[o, i] (the mean of x[i, p]) + b[o]: the same convolution of the means, at as many places as windows.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from mtmc.rewrite.algebra.convolutions import CONVOLUTIONS, mixes_each_place
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
 from mtmc.rewrite.graph import Graph, Op, Ref
 from mtmc.rewrite.operators.steps import argument
@@ -85,4 +89,19 @@ def _of_features(graph: Graph, op: Op) -> Finding | None:
     return edit.finish(sentence, (linear.name, spread.name, pool.name, op.name), by)
 
 
-POOLS: tuple[Rule, ...] = (_of_a_pool, _of_features)
+def _of_mixed_channels(graph: Graph, op: Op) -> Finding | None:
+    """avg_pool behind a convolution of one tap."""
+    if op.target not in _RANKS or "avg" not in op.target:
+        return None
+    layer, size = producer(graph, op.args[0], *CONVOLUTIONS), _window(op)
+    if layer is None or size is None or CONVOLUTIONS[layer.target] != _RANKS[op.target] or layer.kwargs:
+        return None
+    if not mixes_each_place(graph, layer):
+        return None
+    edit, shape, [x, *rest] = Editor(graph, op), graph.values[op.outputs[0]].shape, layer.args
+    means = edit.add(op.target, (x, size, size), (*graph.values[x.name].shape[:2], *shape[2:]), "means")
+    by = edit.add(layer.target, (means, *rest), shape, "mixed")
+    return edit.finish(f"{op.name} of {layer.name} is that of what it mixes", (layer.name, op.name), by)
+
+
+POOLS: tuple[Rule, ...] = (_of_a_pool, _of_features, _of_mixed_channels)
