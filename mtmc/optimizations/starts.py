@@ -17,7 +17,7 @@ from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import gluon_scaling, softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
 from mtmc.rewrite.templates.gluon_attention import LANGUAGE
-from mtmc.rewrite.templates.product import Product, analyse, describable
+from mtmc.rewrite.templates.product import Product, analyse, describable, triangle
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ WITH_DESCRIPTORS = ("sm_90", "sm_100")
 """Targets with a tensor memory accelerator."""
 GROUP = 128
 """Neighbours along the inner dimension that mostly have one scale: a slice of a product of 8-bit numbers lies in one."""
+LINE = 16
+"""Bytes."""
 LEAST_INNER = 256
 """Of a product that fills the stages of these tiles."""
 
@@ -104,8 +106,10 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if found.scales:
         chosen["block_k"] = min(tile.k, GROUP)
     if halves and known == _HALVES[0]:
-        turns = {"persistent": hardware.sms} if _tiles(found, tile) > hardware.sms else {}
-        ends = not found.batch or found.m[0] % tile.m == 0
+        ends = (not found.batch or found.m[0] % tile.m == 0) and _lines_end(graph, body, found)
+        # Persistent programs go on from tile to tile whatever is needed of each.
+        turns = {"persistent": hardware.sms} if _tiles(found, tile) > hardware.sms and ends else {}
+        turns = {} if triangle(found) else turns
         chosen |= {**({"results": "descriptors"} if ends else {}), **({"epilogue": 2} if turns else {}), **turns}
     for stages in range(tile.stages, 1, -1):  # a left operand that several loads make takes as many tiles a stage
         better = stage.scheduled({**chosen, "num_stages": stages})
@@ -178,6 +182,12 @@ def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:
     second = len(found.factors) > 1 or found.fp8 or bool(found.beside)
     known = _HALVES[second:] if halves else _TILES
     return min(known, key=lambda tile: _turns(found, tile, hardware.sms))
+
+
+def _lines_end(graph: Graph, body: Body, found: Product) -> bool:
+    """Whether each row of the results begins at a multiple of 16 bytes, as descriptors want it: else the kernel would read
+    its operands by pointers, too."""
+    return all(found.n[0] * graph.values[value].element_bytes % LINE == 0 for value in body.stores)
 
 
 def _few(found: Product) -> bool:
