@@ -69,6 +69,10 @@ WITH_DESCRIPTORS = ("sm_90", "sm_100")
 """Targets with a tensor memory accelerator."""
 GROUP = 128
 """Neighbours along the inner dimension that mostly have one scale: a slice of a product of 8-bit numbers lies in one."""
+_SHALLOW, _SHALLOW_TURNS = _Tile(128, 128, 32, 4, 3, 1, 1.0), 8
+"""For halves of fewer terms than fill the stages of the others, and how many tiles of a multiprocessor make such a product
+one that memory limits. 32768 x 96 x 32768 and 32768 x 192 x 32768 with results in fp32, estimated for an H200: 1.10 and 1.29
+ms, with tiles of 64 x 64 by pointers 1.30 and 1.89; writing the results alone takes 1.03. Not timed."""
 LINE = 16
 """Bytes."""
 LEAST_INNER = 256
@@ -82,8 +86,10 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS:
         return stage
     found = analyse(graph, body)
-    if found.offsets or found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
+    if found.offsets or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
+    if found.k[0] < LEAST_INNER:
+        return _shallow(graph, body, stage, found, hardware)
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
     short = found.short and not found.reduces
     halves = described and short
@@ -116,6 +122,20 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
         if shared_bytes(graph, better) <= hardware.shared_per_block:
             return better
     return stage
+
+
+def _shallow(graph: Graph, body: Body, stage: Stage, found: Product, hardware: Hardware) -> Stage:
+    """A product of few terms with the tile that suits what its result takes to be written; the stage itself where that is no
+    matter of tiles, or nothing is known of it."""
+    plain = len(found.factors) == 1 and not (found.reduces or found.statistics or found.batch or found.of_8_bits)
+    large = min(found.m[0], found.n[0]) >= _SHALLOW.m and _tiles(found, _SHALLOW) >= _SHALLOW_TURNS * hardware.sms
+    if not (found.short and plain and large) or stage.number("split_k") > 1:
+        return stage
+    if not (describable(graph, found, transposed_copy=False) and _lines_end(graph, body, found)):
+        return stage
+    tile: dict[str, Setting] = {"block_m": _SHALLOW.m, "block_n": _SHALLOW.n, "block_k": _SHALLOW.k}
+    tile |= {"num_warps": _SHALLOW.warps, "num_stages": _SHALLOW.stages}
+    return stage.scheduled({**tile, "operands": "descriptors", "results": "descriptors"})
 
 
 def _attention(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:

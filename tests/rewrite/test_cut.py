@@ -43,7 +43,7 @@ def get_init_inputs():
     return [inner, columns]
 """
 EVEN, LARGE = "1024, 640, 2048", "2048, 640, 4096"
-ODD, FEW, SHORT = "601, 129, 515", "256, 640, 2048", "1024, 48, 2048"
+ODD, FEW, SHORT = "601, 129, 515", "256, 640, 2048", "1024, 12, 2048"
 HALVES = "rewrite by algebra: "
 IS = "is a product of halves"
 SCALES = "torch.exp2(30 - 12 * torch.arange({0}.shape[{1}]) % 61)"
@@ -127,6 +127,14 @@ def test_rows_of_halves_begin_at_whole_lines() -> None:
     found = analyse(made.graph, body)
     assert found.k[0] == 392 and kernel.setting("operands") == "descriptors"
     assert "results" not in dict(kernel.schedule)  # rows of 515 numbers do not
+
+
+@pytest.mark.parametrize(("sizes", "tile"), [("16384, 32, 16384", (128, 128)), ("1024, 32, 1024", (64, 64))])
+def test_products_of_few_terms_start_with_large_tiles_where_these_are_many(sizes: str, tile: tuple[int, int]) -> None:
+    _, kernel = cut("x @ y", sizes)
+    assert (kernel.number("block_m"), kernel.number("block_n")) == tile
+    described = dict(kernel.schedule).get("operands") == dict(kernel.schedule).get("results") == "descriptors"
+    assert described == (tile == (128, 128))
 
 
 def test_what_is_cut_off_is_not_multiplied() -> None:

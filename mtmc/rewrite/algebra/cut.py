@@ -29,8 +29,8 @@ _PRODUCTS = (_LINEAR, "aten.matmul.default", "aten.mm.default")
 LEAST = 512
 """Rows and columns at the full shapes. Passes over the operands, some 14 bytes a number, take as long as is gained where
 there are 550 of each, if three TF32 products get 90 TFLOP/s of an H100 and fp16 three times as long 210."""
-LEAST_INNER = 64
-"""Of the summed dimension: less is a product that its result takes longer to write than to make."""
+LEAST_INNER = 16
+"""Of the summed dimension: with fewer terms nothing but writing the result takes time."""
 MULTIPLE = 8
 """Halves that rows of them are a multiple of at the full shapes: descriptors want rows that begin at 16 bytes."""
 TOP = 14
