@@ -13,6 +13,7 @@ from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.gluon_keys import BACKWARD, FORWARD, why_forward
 from mtmc.rewrite.templates.product import analyse as analyse_product
+from mtmc.rewrite.templates.row_order import IN_ORDER, LOOKED_UP, matrices
 from mtmc.rewrite.templates.row_shared import SHARED, pieces_of, why_not_shared
 from mtmc.rewrite.templates.rows import Layout, rows_of
 from mtmc.rewrite.templates.rowwise import looping, register_warps, sharing
@@ -171,13 +172,13 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     body = version.body(stage)
     assert body is not None
     layout = rows_of(version.graph, body, stage)
-    held = _held_by_some(version, stage, layout)
+    held = [*_held_by_some(version, stage, layout), *_looked_up(version, stage, layout)]
     loop = (looping(version.graph, body, layout), f"loop over each row of the {stage.title} kernel in passes")
     if stage.setting("passes") == SHARED:
         return [loop, *held]
     if stage.setting("passes") == "registers":
         if not set(body.stores) & {name for name, place in layout.place.items() if place == "full"}:
-            return [loop]
+            return [loop, *_looked_up(version, stage, layout)]
         gone = dict(stage.schedule).get("eviction_policy") == "evict_first"
         words = (
             "treat what the {} kernel has read like all else"
@@ -190,6 +191,19 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         return held
     alone: Choice = {"passes": "registers", "block_cols": 0, "num_warps": register_warps(elements)}
     return [(alone, f"hold each row of the {stage.title} kernel in registers"), *held]
+
+
+def _looked_up(version: Version, stage: Stage, layout: Layout) -> list[tuple[Choice, str]]:
+    """Which rows come one behind the other, where indices say which matrix they are of."""
+    body = version.body(stage)
+    assert body is not None
+    if stage.number("split") > 1 or stage.setting("passes") == SHARED or not matrices(version.graph, body, layout):
+        return []
+    if dict(stage.schedule).get("order") == LOOKED_UP:
+        order, words = IN_ORDER, "one matrix that is looked up"
+    else:
+        order, words = LOOKED_UP, "those of one place in all that is looked up"
+    return [({"order": order}, f"reorder the {stage.title} kernel's programs: {words}, then the next")]
 
 
 def _held_by_some(version: Version, stage: Stage, layout: Layout) -> list[tuple[Choice, str]]:

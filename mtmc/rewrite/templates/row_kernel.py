@@ -6,7 +6,7 @@ from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
-from mtmc.rewrite.templates import row_online, row_shared, row_space
+from mtmc.rewrite.templates import row_online, row_order, row_shared, row_space
 from mtmc.rewrite.templates.pointwise import ELSEWHERE, Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, finish, pick, picked, start, whole
 from mtmc.rewrite.templates.row_shared import SHARED, why_not_shared
@@ -28,6 +28,8 @@ class RowKernel:
         self.shared = stage.setting("passes") == SHARED
         self.within = row_space.within(self.layout, stage.number("block_rows")) and not self.shared
         self.once = dict(stage.schedule).get("eviction_policy") == "evict_first"
+        ordered = dict(stage.schedule).get("order") == row_order.LOOKED_UP and self.split == 1
+        self.looked_up = row_order.matrices(graph, body, self.layout) if ordered else None
         self.totals = [node for node in body.nodes if self.place(node) == "total"]
         self.reductions = [node for node in body.nodes if node.kind == "reduce" and self.place(node) == "row"]
         self.picked = self._picked()
@@ -84,9 +86,8 @@ class RowKernel:
         elif self.within:
             rows = row_space.rows_of_one(writer, layout)
         else:
-            rows = row_space.any_rows(
-                writer, layout, "(tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]"
-            )
+            program = row_order.write_program(writer, self.looked_up) if self.looked_up else "tl.program_id(0)"
+            rows = row_space.any_rows(writer, layout, f"({program} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
         if self.shared:
             writer.line("start = share * BLOCK_COLS")
             writer.blocks = True

@@ -5,7 +5,8 @@ is one (outer, inner) index, a column runs over the reduced dimensions. Three wa
 ("registers": a program loads its rows once), in several passes over a long row ("loop": one pass for each reduction that
 waits for another), or held by some programs that wait for each other ("shared", see `row_shared`). `split` > 1 cuts each
 row among several programs and adds a second kernel. With "eviction_policy" = "evict_first" rows that are held in registers
-are read as what the cache may forget first.
+are read as what the cache may forget first. With "order" = "looked_up" programs of one place in all matrices that indices
+pick are at work together, see `row_order`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mtmc.rewrite.graph import Graph, is_one, power_of_two_above, power_of_two_b
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.templates.row_launcher import RowLauncher
+from mtmc.rewrite.templates.row_order import LOOKED_UP, matrices
 from mtmc.rewrite.templates.row_shared import FEW_SHARES, SHARED, pieces_of, why_not_shared
 from mtmc.rewrite.templates.rows import Layout, full_loads, lay_out, loops, why_not_split
 from mtmc.rewrite.templates.shares import shares
@@ -85,7 +87,8 @@ class Rowwise:
                 rows = max(rows, _reduced_at_once(layout))
                 held = min(columns * rows, max(columns, REDUCED_AT_ONCE))
             warps = register_warps(held)
-            return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
+            order = {"order": LOOKED_UP} if matrices(graph, body, layout) else {}
+            return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1, **order}
         if _read_twice_from_memory(graph, body, layout):
             return sharing(pieces_of(layout)[0])
         loop, beside = looping(graph, body, layout), _groups_beside(graph, body, layout)
