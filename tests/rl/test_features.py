@@ -151,9 +151,10 @@ def test_vectors_go_by_name() -> None:
 def test_a_simplified_version_is_told_by_its_own_graph(root: Version) -> None:
     action, simpler = after(root, "rewrite by algebra")
     assert simpler.plan.algebra == (action.param("rules"),)
-    recorded, observation = facts_of(simpler), seen(simpler)
-    assert recorded.after_rules(simpler.plan.algebra).ops != recorded.ops
     actions = actions_on(simpler)
+    further = [(*simpler.plan.algebra, str(each.param("rules"))) for each in actions if each.kind == "algebra"]
+    recorded, observation = facts_of(simpler, *further), seen(simpler)
+    assert recorded.after_rules(simpler.plan.algebra).ops != recorded.ops
     assert observation_features(observation) == observation_features(observation, recorded)
     assert action_features(observation, actions) == action_features(observation, actions, recorded)
     assert observation_features(observation, recorded)["plan_algebra"] == 1.0
