@@ -258,7 +258,9 @@ def main() -> int:
     options.add_argument("--evaluations", type=int, default=96, help="of each model")
     options.add_argument("--batch", type=int, default=8, help="trials at once")
     options.add_argument("--reuse", type=int, default=4, help="versions that a process may screen, see GpuSettings")
-    options.add_argument("--modes", nargs="*", default=["torch.compile"], help="of torch.compile that a search is given")
+    options.add_argument(
+        "--modes", nargs="*", default=["torch.compile"], help="of torch.compile that a search is given"
+    )
     options.add_argument("--pieces", action="store_true", help="search in pieces what could be one search")
     options.add_argument("--runs", help="a folder for the runs")
     arguments = options.parse_args()

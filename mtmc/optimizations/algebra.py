@@ -32,23 +32,23 @@ The same result with less work, by algebra that is exact up to rounding.
 
 ## What it does
 Replaces ops by others that are equal for all (finite) inputs: the sum or mean over the features of a product becomes a
-product with the summed operand (M K multiply-adds instead of M N K); the sum of a log-softmax, as of smoothed labels,
-becomes that of its operand; the cross entropy of a product becomes that of its rows, whose kernel writes no logit; a
-pool of a pool becomes one pool; a batch norm in evaluation goes into the weights before it; what changes nothing
-(dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider than 256 becomes two products
-and a softmax. The bias of a library convolution becomes an addition that the kernel behind it takes up. A step of an
-LSTM or a GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie
-as matrices do becomes a product of matrices between views, which kernels are joined with, as does a convolution of one
-tap in 16 bits; embeddings that are summed a row of indices at a time become a lookup and a reduction. Work on complex
-numbers between real ones becomes work on pairs of real numbers, in which a Fourier transform of up to 512 numbers can
-be a kernel: one product with a matrix of cosines that the kernel makes. Several layers of one operand (queries, keys
-and values) become one product with their weights one behind the other, kept as by `pack`; one whose halves meet in a
-gate becomes two, which are one kernel. A layer of layers, or of enlarged maps side by side, is done on what those are
-of, with the product of the weights. Other weights are summed or scaled in each call, so a version is right for any
-weights. Layers between two transpositions become their weights times what lies there; what many read across its rows is
-copied in order first; so is the operand of a depthwise convolution before others whose channels lie last, or that mix
-them at each place. An Einstein sum of several is sums of two, least work first, with what decays between them in a
-product's kernel. Rows of a large product that end within a line get zeros behind them. One token's attention, written as sums, is attention; a
+product with the summed operand; the sum of a log-softmax, as of smoothed labels, becomes that of its operand; the cross
+entropy of a product becomes that of its rows, whose kernel writes no logit; a pool of a pool becomes one pool; a batch
+norm in evaluation goes into the weights before it; what changes nothing (dropout that drops nothing, the same call
+twice) goes; fp32 attention with heads wider than 256 becomes two products and a softmax. The bias of a library
+convolution becomes an addition that the kernel behind it takes up. A step of an LSTM or a GRU becomes two products and
+elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as matrices do becomes a product of
+matrices between views, which kernels are joined with, as does a convolution of one tap in 16 bits; embeddings that are
+summed a row of indices at a time become a lookup and a reduction. Work on complex numbers between real ones becomes
+work on pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a
+matrix of cosines that the kernel makes. Several layers of one operand (queries, keys and values) become one product
+with their weights one behind the other, kept as by `pack`; one whose halves meet in a gate becomes two, which are one
+kernel. A layer of layers, or of enlarged maps side by side, is done on what those are of, with the product of the
+weights. Other weights are summed or scaled in each call, so a version is right for any weights. Layers between two
+transpositions become their weights times what lies there; what many read across its rows is copied in order first; so
+is the operand of a depthwise convolution before others whose channels lie last, or that mix them at each place. An
+Einstein sum of several is sums of two, least work first, with what decays between them in a product's kernel. Rows of a
+large product that end within a line get zeros behind them. One token's attention, written as sums, is attention; a
 product of one row of each matrix is a sum, which joins what makes and reads the matrix; values weighted by a difference
 of two softmaxes are a difference of attentions. A norm before a pool, a softmax or a mean becomes its statistics and
 steps that those take in; bias and activation of a convolution before it are in both. A large product of fp32 numbers
