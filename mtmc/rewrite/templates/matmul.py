@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
+from mtmc.rewrite.graph import Graph, Ref, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.as_laid import Laid, as_laid
 from mtmc.rewrite.templates.launcher import (
@@ -50,6 +50,8 @@ products of a batch stay with tiles of 64 x 64, of which one takes some 13 us fo
 MAX_SPLIT = 64
 MANY_ROWS = 512
 """Of the left operand: a copy takes as long as some 200 rows gain by it (H200, three TF32 products)."""
+_CUTS = ("aten.slice.Tensor", "aten.view.default", "aten.reshape.default")
+"""What may stand between a softmax and the product of its weights: a cut, where one of them is a sink's, and views."""
 ELEMENTS_A_WARP = 4096
 """Of a tile that a second kernel adds up: 128 for each thread."""
 
@@ -91,12 +93,24 @@ class Matmul:
             return _Assembler(Laid(graph, body), stage, name).emit()
         except NotCovered:
             laid = as_laid(graph, body)  # a layer of channels that lie last, whose result says that they come first
-            moved = None if laid.results else moved_results(body)
+            moved = None if laid.results or _weighs(graph, body) else moved_results(body)
             if moved is not None:
                 return _Assembler(Laid(graph, moved.body), stage, name, moved.back).emit()
             if not laid.results:
                 raise
             return _Assembler(laid, stage, name).emit()
+
+
+def _weighs(graph: Graph, body: Body) -> bool:
+    """Whether the rows are weights that a softmax in another kernel has made: an attention kernel takes such a product in,
+    and would not with a result in another order."""
+    for node in body.nodes:
+        op = graph.by_name.get(node.reads()[0]) if node.kind == "dot" and body.node(node.reads()[0]) is None else None
+        while op is not None and op.target in _CUTS:
+            op = graph.by_name.get(op.args[0].name) if isinstance(op.args[0], Ref) else None
+        if op is not None and "softmax" in op.target:
+            return True
+    return False
 
 
 def _small_matrices(found: Product) -> dict[str, int]:
