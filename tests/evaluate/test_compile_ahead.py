@@ -231,28 +231,26 @@ def test_inductor_keeps_what_it_finds_where_it_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "fxgraph").exists() and not (tmp_path / "other" / "fxgraph").exists()
 
 
-def test_configurations_of_one_operation_are_timed_in_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configurations_of_one_kernel_are_timed_in_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor.runtime.benchmarking import benchmarker
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-    from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
     lock, taken = DeviceLock(tmp_path / "turns"), list[int]()
     take = lock._take
     monkeypatch.setattr(lock, "_take", lambda: (taken.append(1), take()))
-    monkeypatch.setattr(benchmarker, "benchmark_gpu", lambda choice: float(choice))
+    monkeypatch.setattr(benchmarker, "benchmark_gpu", float)
     monkeypatch.setattr(
-        AlgorithmSelectorCache,
-        "benchmark_choice",
-        classmethod(lambda _, choice, given: benchmarker.benchmark_gpu(choice)),
+        CachingAutotuner,
+        "benchmark_all_configs",
+        lambda self: [benchmarker.benchmark_gpu(each) for each in self.launchers],
     )
-    before = AlgorithmSelectorCache.__dict__["benchmark_choices"], CachingAutotuner.benchmark_all_configs
+    before = benchmarker.benchmark_gpu, CachingAutotuner.benchmark_all_configs
     with compile_ahead._taking_turns(lock):
-        assert AlgorithmSelectorCache.benchmark_choices([3, 1, 2], None) == {3: 3.0, 1: 1.0, 2: 2.0}
+        assert CachingAutotuner.benchmark_all_configs(SimpleNamespace(launchers=[3, 1, 2])) == [3.0, 1.0, 2.0]
         assert len(taken) == 1
         assert benchmarker.benchmark_gpu(4) == 4.0
-        assert len(taken) == 2 and CachingAutotuner.benchmark_all_configs is not before[1]
-    after = AlgorithmSelectorCache.__dict__["benchmark_choices"], CachingAutotuner.benchmark_all_configs
-    assert before == after
+        assert len(taken) == 2
+    assert (benchmarker.benchmark_gpu, CachingAutotuner.benchmark_all_configs) == before
     lock.close()
 
 

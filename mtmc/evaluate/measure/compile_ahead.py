@@ -140,11 +140,10 @@ def _without_memory(large: Sequence[torch.Tensor], lock: DeviceLock) -> Iterator
 
 @contextmanager
 def _taking_turns(lock: DeviceLock) -> Iterator[None]:
-    """Inductor times configurations when it is its turn on the device: those of one operation in one turn. A network has
-    hundreds, and where others work on the device each turn is waited for."""
+    """Inductor times configurations when it is its turn on the device: those of one kernel in one turn, for they are compiled
+    by then. A template's are compiled as they come, so each of these has its own."""
     from torch._inductor.runtime.benchmarking import benchmarker
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-    from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
     def in_turn(timed: Callable[..., Any]) -> Callable[..., Any]:
         def when_it_is(*arguments: Any, **named: Any) -> Any:
@@ -154,10 +153,6 @@ def _taking_turns(lock: DeviceLock) -> Iterator[None]:
         return when_it_is
 
     with ExitStack() as patched:
-        for owner, name in (
-            (benchmarker, "benchmark_gpu"),
-            (CachingAutotuner, "benchmark_all_configs"),
-            (AlgorithmSelectorCache, "benchmark_choices"),
-        ):
+        for owner, name in ((benchmarker, "benchmark_gpu"), (CachingAutotuner, "benchmark_all_configs")):
             patched.enter_context(mock.patch.object(owner, name, in_turn(getattr(owner, name))))
         yield
