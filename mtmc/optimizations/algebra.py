@@ -32,35 +32,35 @@ The same result with less work, by algebra that is exact up to rounding.
 
 ## What it does
 Replaces ops by others that are equal for all (finite) inputs: the sum or mean over the features of a product becomes a
-product with the summed operand; the sum of a log-softmax, as of smoothed labels, becomes that of its operand; the cross
-entropy of a product becomes that of its rows, whose kernel writes no logit; a pool of a pool becomes one pool; a batch
-norm in evaluation goes into the weights before it; what changes nothing (dropout that drops nothing, the same call
-twice) goes; fp32 attention with heads wider than 256 becomes two products and a softmax. The bias of a library
-convolution becomes an addition that the kernel behind it takes up. A step of an LSTM or a GRU becomes two products and
-elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as matrices do becomes a product of
-matrices between views, which kernels are joined with, as does a convolution of one tap in 16 bits; embeddings that are
-summed a row of indices at a time become a lookup and a reduction. Work on complex numbers between real ones becomes
+product with the summed operand (M K multiply-adds instead of M N K); the sum of a log-softmax, as of smoothed labels,
+becomes that of its operand, and needs no second pass over the row; the cross entropy of a product becomes that of its
+rows, whose kernel writes no logit; a pool of a pool becomes one pool; a batch norm in evaluation goes into the weights
+before it; what changes nothing (dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider
+than 256 becomes two products and a softmax. The bias of a library convolution becomes an addition that the kernel
+behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or a GRU becomes two products
+and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as matrices do becomes a product
+of matrices between views, which kernels are joined with, as does a convolution of one tap in 16 bits; embeddings that
+are summed a row of indices at a time become a lookup and a reduction. Work on complex numbers between real ones becomes
 work on pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a
-matrix of cosines that the kernel makes. Several layers of one operand (queries, keys and values) become one product
-with their weights one behind the other, kept as by `pack`; one whose halves meet in a gate becomes two, which are one
-kernel. A layer of layers, or of enlarged maps side by side, is done on what those are of, with the product of the
-weights. Other weights are summed or scaled in each call, so a version is right for any weights. Layers between two
-transpositions become their weights times what lies there; what many read across its rows is copied in order first; so
-is the operand of a depthwise convolution before others whose channels lie last, or that mix them at each place. An
-Einstein sum of several is sums of two, least work first, with what decays between them in a product's kernel. Rows of a
-large product that end within a line get zeros behind them. One token's attention, written as sums, is attention; a
-product of one row of each matrix is a sum, which joins what makes and reads the matrix; values weighted by a difference
-of two softmaxes are a difference of attentions. A norm before a pool, a softmax or a mean becomes its statistics and
-steps that those take in; bias and activation of a convolution before it are in both. A large product of fp32 numbers
-becomes one of their halves in fp16, three times as long and as exact.
+matrix of cosines that the kernel makes. What the library's transforms do in passes of their own is left to what stands
+around them. Several layers of one operand (queries, keys and values) become one product with their weights one behind
+the other, kept as by `pack`; one whose halves meet in a gate becomes two, which are one kernel. A layer of layers, or
+of enlarged maps side by side, is done on what those are of, with the product of the weights. Other weights are summed
+or scaled in each call, so a version is right for any weights. Layers between two transpositions become their weights
+times what lies there; what many read across its rows is copied in order first; so is the operand of a depthwise
+convolution before others whose channels lie last, or that mix them at each place. An Einstein sum of several is sums of
+two, least work first, with what decays between them in a product's kernel. Rows that end within a line get zeros behind
+them. One token's attention, written as sums, is attention; a product of one row of each matrix is a sum, which joins
+what makes and reads the matrix; values weighted by a difference of two softmaxes are a difference of attentions.
+Products that come in are offered a second time as kernels with their neighbours. A norm before a pool, a softmax or a
+mean becomes its statistics and steps that those take in; bias and activation of a convolution before it are in both.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written, 268
-MB of weights to read as a sum. A ConvNeXt block of 32 x 192 x 28 x 28 with its channels last takes 0.158 ms on an H200,
-torch.compile 0.190. 8205 x 2949 times 2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate, 18.9 without; the
-library takes 6.4. A Conformer's convolutions, 8 x 1000 x 512 in fp16, H200: 0.09 ms of the device, 0.20 as calls. 4096
-x 4096 in fp32 by halves: 0.84 ms by estimate, 1.62 by TF32. Algebra first: it asks for library calls, and kernels are
-in its way.
+MB of weights to read as a sum. A bias saves a pass over the convolution's result once the addition is fused. A ConvNeXt
+block of 32 x 192 x 28 x 28 with its channels last takes 0.158 ms on an H200, torch.compile 0.190. 8205 x 2949 times
+2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate, 18.9 without. A Conformer's convolutions, 8 x 1000 x 512 in
+fp16, H200: 0.09 ms of the device, 0.20 as calls. Algebra first: it asks for library calls, and kernels are in its way.
 
 ## When it harms
 - A norm folded into the weights of a small convolution: five short kernels over the weights for one over the result, at
@@ -95,8 +95,7 @@ class Algebra(Optimization):
             covered = rules not in OPENING or all(version.as_kernel(stage.ops, {}) is not None for stage in stages)
             opened = {} if covered else {"opened": True}
             action = make_action(self.kind, region, sentence, rules=rules, **opened)
-            if rules not in ALWAYS_JOINED:
-                yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
+            yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
             whole = _fuses_all(version, rules, found)
             further, saved = _joined(version, rules, found, plan, whole)
             if further is not None:
@@ -118,7 +117,7 @@ OF_PRODUCTS = "losses"
 """Rules whose steps pay in the kernel of the product that they are of."""
 OF_CHANNELS = "channels"
 """Rules that copy an operand in another order, which is a kernel at once."""
-OF_BOTH = (OF_CHANNELS, "distributed", "cut")
+OF_BOTH = (OF_CHANNELS, "distributed")
 """Rules that bring in products as well as work between these: first the products are joined, then their neighbours."""
 OF_ROWS = ("logs", "passes", "scans", "biases", "statistics", "one_row", OF_PRODUCTS, *OF_BOTH)
 FUSED = f"and {ALL_NEIGHBOURS}"
@@ -131,11 +130,6 @@ OPENING = ("cells", "einsums", "bags", "transforms")
 """Kinds of rules that may rewrite calls which no kernel covers as they are written."""
 OPENED = math.log(3.0)
 """For what rewrites a call that is none of a kernel: until then it stands between its neighbours."""
-ALWAYS_JOINED = ("cut",)
-"""Kinds of rules whose steps are slower than what they replace unless kernels take them in: the library multiplies halves in
-fp32 as it does other numbers."""
-MOST_SAVED = 4
-"""Stages that a rule of these counts as saved at most: what is fused is what it has brought in itself."""
 NEVER_JOINED = ("attention", "joined", "padded")
 """Kinds of rules that take apart what is one kernel already, or lay out weights alone, which are kept between calls, or
 operands, which the product's kernel would read as they were."""
@@ -162,8 +156,6 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan, whole: b
         done = _copying(start, done)
     done = with_views(start, done)
     saved = len(replace(start, plan=plan).working()) - len(replace(start, plan=done).working())
-    if rules in ALWAYS_JOINED:
-        saved = min(saved, MOST_SAVED)
     return (done, saved) if saved > 0 else (None, 0)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mtmc.outcome import Outcome
-from mtmc.rewrite.algebra.edit import CASTS
 from mtmc.rewrite.expansion import build
 from mtmc.rewrite.graph import FP8, Graph, Op, Ref, power_of_two_above
 from mtmc.rewrite.operators.attention import ATTENTION
@@ -63,12 +62,7 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
     stored = m * n // int(schedule.get("epilogue", 1)) if kept else 0
     loads = left_tiles(graph, stage.ops) if stage.template == "matmul" else 1
     tiles = stage.number("num_stages") * (loads * m * k + products_of(graph, stage) * k * n)
-    return tiles * element_bytes(graph, stage) + stored * _result_bytes(graph, stage)
-
-
-def _result_bytes(graph: Graph, stage: Stage) -> int:
-    """Of an element of a product's results: that of the widest."""
-    return max((graph.values[value].element_bytes for value in graph.leaving(stage.ops)), default=0)
+    return (tiles + stored) * element_bytes(graph, stage)
 
 
 def products_of(graph: Graph, stage: Stage) -> int:
@@ -119,8 +113,7 @@ def _widths(graph: Graph, stage: Stage) -> tuple[int, int]:
 
 
 def element_bytes(graph: Graph, stage: Stage) -> int:
-    """Of an element of a product's operands: 4 where one of them is fp32, else 2; 1 where 8-bit numbers are multiplied.
-    Numbers of 16 bits that are widened in the stage are multiplied as they are."""
+    """Of an element of a product's operands: 4 where one of them is fp32, else 2; 1 where 8-bit numbers are multiplied."""
     operands = {ref for name in stage.ops for ref in _multiplied(graph.by_name[name])}
     dtypes = {graph.values[ref].dtype for ref in operands if ref in graph.values}
     if (
@@ -129,9 +122,6 @@ def element_bytes(graph: Graph, stage: Stage) -> int:
         and products.analyse(graph, build(graph, stage.ops, table)).of_8_bits
     ):
         return 1
-    widened = "float32" in dtypes and any(graph.by_name[name].target in CASTS for name in stage.ops)
-    if stage.template == "matmul" and widened and products.analyse(graph, build(graph, stage.ops, table)).short:
-        return 2
     return 4 if "float32" in dtypes else 2
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import Graph, power_of_two_above, product
+from mtmc.rewrite.graph import Graph, product
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import gluon_scaling, softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
 from mtmc.rewrite.templates.gluon_attention import LANGUAGE
-from mtmc.rewrite.templates.product import Product, analyse, describable, triangle
+from mtmc.rewrite.templates.product import Product, analyse, describable
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,6 @@ WITH_DESCRIPTORS = ("sm_90", "sm_100")
 """Targets with a tensor memory accelerator."""
 GROUP = 128
 """Neighbours along the inner dimension that mostly have one scale: a slice of a product of 8-bit numbers lies in one."""
-_SHALLOW, _SHALLOW_TURNS = _Tile(128, 128, 32, 4, 3, 1, 1.0), 8
-"""For halves of fewer terms than fill the stages of the others, and how many tiles of a multiprocessor make such a product
-one that memory limits. 32768 x 96 x 32768 and 32768 x 192 x 32768 with results in fp32, estimated for an H200: 1.10 and 1.29
-ms, with tiles of 64 x 64 by pointers 1.30 and 1.89; writing the results alone takes 1.03. Not timed."""
-LINE = 16
-"""Bytes."""
 LEAST_INNER = 256
 """Of a product that fills the stages of these tiles."""
 
@@ -86,10 +80,8 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS:
         return stage
     found = analyse(graph, body)
-    if found.offsets or stage.setting("precision") not in ("tf32x3", "input"):
+    if found.offsets or found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
-    if found.k[0] < LEAST_INNER:
-        return _shallow(graph, body, stage, found, hardware)
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
     short = found.short and not found.reduces
     halves = described and short
@@ -102,8 +94,7 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
         tile, split = _narrow(found, hardware.sms)
     if found.of_8_bits:
         tile = replace(tile, k=2 * tile.k)
-    across = max(16, min(tile.n, power_of_two_above(found.n[0])))  # no wider than the matrix
-    blocks = {"block_m": tile.m, "block_n": across, "block_k": tile.k}
+    blocks = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k}
     chosen: dict[str, Setting] = {**blocks, "num_warps": tile.warps, "num_stages": tile.stages}
     if found.reduces:
         chosen["split_n"] = _shares(found, tile, hardware.sms)
@@ -112,30 +103,14 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if found.scales:
         chosen["block_k"] = min(tile.k, GROUP)
     if halves and known == _HALVES[0]:
-        ends = (not found.batch or found.m[0] % tile.m == 0) and _lines_end(graph, body, found)
-        # Persistent programs go on from tile to tile whatever is needed of each.
-        turns = {"persistent": hardware.sms} if _tiles(found, tile) > hardware.sms and ends else {}
-        turns = {} if triangle(found) else turns
+        turns = {"persistent": hardware.sms} if _tiles(found, tile) > hardware.sms else {}
+        ends = not found.batch or found.m[0] % tile.m == 0
         chosen |= {**({"results": "descriptors"} if ends else {}), **({"epilogue": 2} if turns else {}), **turns}
     for stages in range(tile.stages, 1, -1):  # a left operand that several loads make takes as many tiles a stage
         better = stage.scheduled({**chosen, "num_stages": stages})
         if shared_bytes(graph, better) <= hardware.shared_per_block:
             return better
     return stage
-
-
-def _shallow(graph: Graph, body: Body, stage: Stage, found: Product, hardware: Hardware) -> Stage:
-    """A product of few terms with the tile that suits what its result takes to be written; the stage itself where that is no
-    matter of tiles, or nothing is known of it."""
-    plain = len(found.factors) == 1 and not (found.reduces or found.statistics or found.batch or found.of_8_bits)
-    large = min(found.m[0], found.n[0]) >= _SHALLOW.m and _tiles(found, _SHALLOW) >= _SHALLOW_TURNS * hardware.sms
-    if not (found.short and plain and large) or stage.number("split_k") > 1:
-        return stage
-    if not (describable(graph, found, transposed_copy=False) and _lines_end(graph, body, found)):
-        return stage
-    tile: dict[str, Setting] = {"block_m": _SHALLOW.m, "block_n": _SHALLOW.n, "block_k": _SHALLOW.k}
-    tile |= {"num_warps": _SHALLOW.warps, "num_stages": _SHALLOW.stages}
-    return stage.scheduled({**tile, "operands": "descriptors", "results": "descriptors"})
 
 
 def _attention(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
@@ -202,12 +177,6 @@ def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:
     second = len(found.factors) > 1 or found.fp8 or bool(found.beside)
     known = _HALVES[second:] if halves else _TILES
     return min(known, key=lambda tile: _turns(found, tile, hardware.sms))
-
-
-def _lines_end(graph: Graph, body: Body, found: Product) -> bool:
-    """Whether each row of the results begins at a multiple of 16 bytes, as descriptors want it: else the kernel would read
-    its operands by pointers, too."""
-    return all(found.n[0] * graph.values[value].element_bytes % LINE == 0 for value in body.stores)
 
 
 def _few(found: Product) -> bool:

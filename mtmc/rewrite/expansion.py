@@ -12,7 +12,6 @@ from mtmc.rewrite.repeated_rows import repeated_rows
 from mtmc.rewrite.scaled import after_product
 from mtmc.rewrite.totals import by_rows
 from mtmc.rewrite.turned_rows import turned_rows
-from mtmc.rewrite.widened import of_halves
 from mtmc.rewrite.written_out import written_out
 
 
@@ -88,5 +87,5 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
             needed |= set(node.reads())
     nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
     loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
-    body = after_product(graph, of_halves(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores))))
+    body = after_product(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores)))
     return turned_rows(graph, repeated_rows(graph, by_rows(graph, written_out(graph, body))))

@@ -34,11 +34,6 @@ IN_ORDER = "mtmc.in_order"
 together with them."""
 
 
-NARROWED = "mtmc.narrowed"
-"""Target of an op that rounds fp32 numbers to the nearest ones of fp16, and keeps them in fp32. Inside of a kernel, which
-computes all floating types in fp32, a cast to 16 bits rounds nothing."""
-
-
 FOURIER = "mtmc.fourier"
 """Target of an op that is a Fourier transform between real numbers, see `mtmc.rewrite.operators.fourier`."""
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from mtmc.rewrite.graph import CONSTANT, FOURIER, IN_ORDER, NARROWED, Graph, Op, Ref, Varying, is_number
+from mtmc.rewrite.graph import CONSTANT, FOURIER, IN_ORDER, Graph, Op, Ref, Varying, is_number
 from mtmc.rewrite.operators.fourier import Transform, transform_of
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.write_back import NORM, in_place_text
@@ -101,8 +101,6 @@ def call_text(
         return f"torch.tensor({_numbers(op.args[0])}, dtype={op.args[1]}{device})"
     if op.target == IN_ORDER:
         return f"{text(op.args[0], True)}.contiguous()"
-    if op.target == NARROWED:
-        return f"{text(op.args[0], True)}.half().float()"
     if op.target == FOURIER:
         return _transform(text(op.args[0], True), text(op.args[2]), transform_of(op))
     if in_place and op.target != NORM:

@@ -140,8 +140,8 @@ def _without_memory(large: Sequence[torch.Tensor], lock: DeviceLock) -> Iterator
 
 @contextmanager
 def _taking_turns(lock: DeviceLock) -> Iterator[None]:
-    """Inductor times configurations when it is its turn on the device: those of one kernel in one turn, for they are compiled
-    by then. A template's are compiled as they come, so each of these has its own."""
+    """Inductor times configurations when it is its turn on the device: those of one kernel in one turn, for they are
+    compiled by then. A template's are compiled as they come, so each of these has its own."""
     from torch._inductor.runtime.benchmarking import benchmarker
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 

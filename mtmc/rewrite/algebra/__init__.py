@@ -25,7 +25,6 @@ one_row.py     a product of one row or column of each matrix, as a sum
 distributed.py  values weighted by a sum of softmaxes, as a sum of such values
 padded.py      products of rows that end within a line, of rows that end with one
 paired.py      an Einstein sum of several tensors as sums of two at a time
-cut.py         a large product of fp32 numbers, as one of their halves in fp16
 parted.py      a layer whose halves meet again, as two layers
 scans.py       what came before each element of a running sum or product
 convolutions.py  what rules on convolutions read of their arguments
@@ -51,7 +50,6 @@ from mtmc.rewrite.algebra.cells import CELLS
 from mtmc.rewrite.algebra.channels import CHANNELS
 from mtmc.rewrite.algebra.composed import COMPOSED
 from mtmc.rewrite.algebra.constants import CONSTANTS
-from mtmc.rewrite.algebra.cut import CUT
 from mtmc.rewrite.algebra.distributed import DISTRIBUTED
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.einsums import EINSUMS
@@ -106,9 +104,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "one_row": ONE_ROW,
     "statistics": STATISTICS,
     "composed": COMPOSED,
-    "cut": CUT,
 }
-OF_WEIGHTS = ("joined", "channels", "pixels", "padded", "composed", "cut")
+OF_WEIGHTS = ("joined", "channels", "pixels", "padded", "composed")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
 _MOST = 200
 """Times that rules are applied, one after the other."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mtmc.rewrite.graph import FOURIER, IN_ORDER, NARROWED, Graph, Op, Ref, Tensor, Varying
+from mtmc.rewrite.graph import FOURIER, IN_ORDER, Graph, Op, Ref, Tensor, Varying
 from mtmc.rewrite.overloads import overload
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ def results_of(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Te
     """An op's results by name, those of which something is known; None where torch refuses its operands."""
     if op.target in (FOURIER, IN_ORDER):  # which give rows in order, however their operand lies
         return {name: values[name] for name in op.outputs}
-    if op.target == NARROWED:
-        return dict.fromkeys(op.outputs, values[op.args[0].name])
     call = overload(op.target)
     if call is None:
         return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from mtmc.rewrite.body import NotCovered, Number, Operand, folded, operand
 from mtmc.rewrite.builder import Builder, Expand
-from mtmc.rewrite.graph import FP8, IN_ORDER, NARROWED, Op, Ref
+from mtmc.rewrite.graph import FP8, IN_ORDER, Op, Ref
 from mtmc.rewrite.operators.steps import argument
 from mtmc.rewrite.operators.typed import Typed, by_type, kind_of, result_dtype, triton_type, typed, typed_map
 
@@ -138,11 +138,6 @@ def _copied(builder: Builder, op: Op) -> None:
     builder.map("{0}", value, compute=kind_of(dtype), name=op.outputs[0], flops=0)
 
 
-def _narrowed(builder: Builder, op: Op) -> None:
-    """Fp32 numbers rounded to those of fp16."""
-    builder.map("{0}.to(tl.float16).to(tl.float32)", op.args[0].name, name=op.outputs[0])
-
-
 def _to_fp8(dtype: str) -> str:
     """The expression of a cast to 8 bits: kernels hold its numbers in fp32, rounded, since that is what quantizing is for.
 
@@ -230,5 +225,4 @@ ARITHMETIC: dict[str, Expand] = {
     "aten._to_copy.default": _copied,
     "aten.contiguous.default": _copied,
     IN_ORDER: _copied,
-    NARROWED: _narrowed,
 }

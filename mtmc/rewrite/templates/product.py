@@ -282,17 +282,11 @@ def _source(graph: Graph, body: Body, left: str, before: tuple[Node, ...]) -> st
 
 def triangle(found: Product) -> str:
     """Where only a triangle of the product is kept: whether a tile has elements of it, as an expression; else ""."""
-    node = found.dot
-    while True:  # work on the product alone is as good as left out where it is cut off behind that
-        readers = [each for each in found.after if node.name in each.reads()]
-        if len(readers) != 1 or readers[0].kind != "map" or found.offsets:
-            return ""
-        [node] = readers
-        match = _TRIANGLE.fullmatch(node.operation)
-        if match is not None:
-            break
-    diagonal = node.operands[-1]
-    if not isinstance(diagonal, Number) or node.operands[1:3] != (Index(1), Index(2)):
+    readers = [node for node in found.after if found.dot.name in node.reads()]
+    alone = len(readers) == 1 and readers[0].kind == "map" and not found.offsets
+    match = _TRIANGLE.fullmatch(readers[0].operation) if alone else None
+    diagonal = readers[0].operands[-1] if match else None
+    if match is None or not isinstance(diagonal, Number) or readers[0].operands[1:3] != (Index(1), Index(2)):
         return ""
     corner = "block_n * BLOCK_N - BLOCK_M + 1" if match[1] == "<=" else "block_n * BLOCK_N + BLOCK_N - 1"
     return f"{corner} - block_m * BLOCK_M {match[1]} {diagonal.value}"
