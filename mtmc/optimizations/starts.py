@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import Graph, product
+from mtmc.rewrite.graph import Graph, power_of_two_above, product
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import gluon_scaling, softmax_product
@@ -94,7 +94,8 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
         tile, split = _narrow(found, hardware.sms)
     if found.of_8_bits:
         tile = replace(tile, k=2 * tile.k)
-    blocks = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k}
+    across = max(16, min(tile.n, power_of_two_above(found.n[0])))  # no wider than the matrix
+    blocks = {"block_m": tile.m, "block_n": across, "block_k": tile.k}
     chosen: dict[str, Setting] = {**blocks, "num_warps": tile.warps, "num_stages": tile.stages}
     if found.reduces:
         chosen["split_n"] = _shares(found, tile, hardware.sms)

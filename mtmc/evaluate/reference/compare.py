@@ -29,7 +29,7 @@ that is more, and as many e(q) are allowed in rule 4.
 
 At full shapes an oracle for every output would take too long and too much memory (`Calibrated`): e(r), e(p) and the
 slack are measured once for a task (with the largest |q - o|, if the reference did convolve in TF32; the slack of an output
-that is larger elsewhere, as of other weights under an exponential, is as much larger), and rule 4 becomes
+that is much larger elsewhere, as of other weights under an exponential, is as much larger), and rule 4 becomes
 |c - r| / |r| <= b + e(r). Who obeys rule 4 obeys this one, for |c - r| <= |c - o| + |o - r| <= (b + e(r)) |o|;
 |r| stands for |o|, from which it differs by a factor of 1 +- e(r).
 
