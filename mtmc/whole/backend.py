@@ -3,7 +3,7 @@
     torch.compile(model, backend="mtmc", options={"budget": 32, "evaluator": "gpu"})
 
 Options are the settings of `mtmc.search.search`; "inner", the backend for the rest ("inductor"); and "most_kernels", the
-operations of one part at most (512). A graph is searched
+operations of one part at most (512 on a GPU, else 64). A graph is searched
 when it is compiled, at the first call. On a GPU the graph with kernels is timed against the inner backend's own, and the
 faster one is used. Graphs that need gradients, or whose sizes are not fixed, go to the inner backend as they are.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,8 @@ def _with_kernels(graph: GraphModule, inputs: Sequence[Any], options: Mapping[st
     compile_now(model)
     live = LiveModel(model.eval(), tuple(value for name, value in given.items() if name not in weights), {})
     settings = dict(options)
-    limits = Limits(most_kernels=settings.pop("most_kernels", Limits.most_kernels))
+    limits = Limits.where(live.on_gpu)
+    limits = replace(limits, most_kernels=settings.pop("most_kernels", limits.most_kernels))
     budget, out, rest = checked(settings)
     evaluator = components.resolve("evaluator", options.get("evaluator", "lab"))
     try:

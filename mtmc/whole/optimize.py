@@ -86,7 +86,8 @@ def optimize(
     refuse_module(module)
     live = LiveModel(module, args, dict(example_kwargs or {}))
     notes: tuple[str, ...] = ()
-    if whole is None and not _is_large(live, asked.limits):
+    limits = asked.limits or Limits.where(live.on_gpu)
+    if whole is None and not _is_large(live, limits):
         try:
             return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, compiled=compiled, **settings)
         except TaskError as error:
@@ -95,7 +96,7 @@ def optimize(
             notes = (f"It is searched in pieces, for it cannot be as one: {' '.join(str(error).split())}",)
             _log.warning("%s: %s", type(module).__name__, notes[0])
     anew = settings.get("out") is not None if anew is None else anew
-    return _optimized(live, asked, settings, cache, anew, notes)
+    return _optimized(live, asked, limits, settings, cache, anew, notes)
 
 
 def _is_large(live: LiveModel, limits: Limits) -> bool:
@@ -126,6 +127,7 @@ def _without_record(module: Any) -> Any:
 def _optimized(
     live: LiveModel,
     asked: WholeSettings,
+    limits: Limits,
     settings: Mapping[str, Any],
     cache: bool,
     anew: bool,
@@ -138,9 +140,7 @@ def _optimized(
     of_cache = _asked(profile, budget, settings) if cache else None
     with _folder(out) as folder, unchanged(live.model):
         pieces = folder / PIECES
-        campaign = Campaign(
-            live.model, profile, live.take, evaluator, budget, pieces, rest, asked.limits, of_cache, not anew
-        )
+        campaign = Campaign(live.model, profile, live.take, evaluator, budget, pieces, rest, limits, of_cache, not anew)
         campaign.run()
         for each in campaign.searches.values() if of_cache is not None else ():
             each.keep()

@@ -20,9 +20,15 @@ class Limits:
     """most_kernels: operations of one call that a search can still deal with. most_bytes: of weights, likewise.
     least_share: of the model's time, that all places of a piece have together."""
 
-    most_kernels: int = 512
+    most_kernels: int = 64
     most_bytes: int = MOST_STATE
     least_share: float = 0.01
+
+    @classmethod
+    def where(cls, on_gpu: bool) -> Limits:
+        """Those that fit the machine: on a GPU a network of up to 512 operations is one search. Without one its kernels
+        would be interpreted for minutes."""
+        return cls(most_kernels=512) if on_gpu else cls()
 
 
 @dataclass(frozen=True)

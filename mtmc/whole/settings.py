@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ DEFAULT_BUDGET = 64
 class WholeSettings:
     """What a whole model takes besides what a search takes.
 
-    limits: of a piece. modes: of torch.compile that the whole is compared with (`MODES`). compare_seconds: wall
-    time of one comparison of whole models on a GPU. judge: instead of the one that fits the machine.
+    limits: of a piece; None: those that fit the machine (`Limits.where`). modes: of torch.compile that the whole is compared
+    with (`MODES`). compare_seconds: wall time of one comparison of whole models on a GPU. judge: instead of the one that
+    fits the machine.
     """
 
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits | None = None
     modes: tuple[str, ...] = tuple(MODES)
     compare_seconds: float = 20.0
     judge: Judge | None = None

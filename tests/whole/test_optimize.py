@@ -139,6 +139,7 @@ def test_a_network_of_many_operations_is_one_search_and_in_pieces_where_it_canno
     assert split.notes[0].startswith("It is searched in pieces, for it cannot be as one: module Undecided")
     heavy = WholeSettings(limits=Limits(most_bytes=100))
     assert isinstance(optimize(decoder(layers=4), inputs(), whole_settings=heavy, **parts).mtmc, Record)
+    assert [Limits.where(on_gpu).most_kernels for on_gpu in (True, False)] == [512, 64]
     monkeypatch.setattr(module, "FEW", 64)
     with pytest.raises(TaskError, match="module Undecided"):
         optimize(Undecided().eval(), inputs(), **parts)
