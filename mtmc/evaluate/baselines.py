@@ -60,7 +60,7 @@ class BaselineFile:
     def of(cls, path: str) -> BaselineFile:
         """The file at `path`; empty: baselines.json in the user's cache folder for mtmc."""
         if path:
-            return cls(Path(path).expanduser())
+            return cls(Path(path).expanduser().absolute())  # who compiles works in another folder
         return cls(user_cache_folder() / "baselines.json")
 
     def find(self, fingerprint: Fingerprint) -> dict[str, Outcome]:

@@ -81,3 +81,10 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_starts(tmp_pat
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file/kept.json cannot be written .*: set evaluator.baselines_file"):
         BaselineFile.of(str(tmp_path / "file" / "kept.json")).compiling  # noqa: B018
+
+
+def test_where_compilers_keep_what_they_find_is_the_same_from_every_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept, fingerprint = BaselineFile.of("runs/kept.json"), Fingerprint.of(load_task("softmax"), Device.host())
+    begun = kept.begun(fingerprint)
+    assert begun.is_absolute() and begun.parent == tmp_path / "runs" / "kept.compiling" and begun.parent.is_dir()
