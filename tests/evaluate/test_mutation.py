@@ -80,7 +80,7 @@ CASES: dict[str, tuple[str, str, tuple[str, str], dict[str, tuple[str, str]]]] =
             "self.ema.lerp_(x.mean(0), 0.1); return x - self.ema * 1.01": ("", "the output"),
             "if not hasattr(self, 'done'):; self.done = True; FIRST; return x - (self.ema * 0.9 + x.mean(0) * 0.1)": (
                 "WrongValues",
-                "call 2 of 3 in a row",
+                "call 2 of 2 in a row",
             ),
         },
     ),
