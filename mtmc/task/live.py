@@ -85,7 +85,7 @@ def build_capture(
     refuse_random(program, name)
     printed = print_module(program, call.tensors, _input_names(call), title, name)
     source = f"{printed.source.rstrip()}\n\n{declaration}\n" if declaration else printed.source
-    refuse_heavy(printed.tensors.values(), name)
+    _refuse_heavy(printed.tensors.values(), name)
     state = {key: tensor.detach().to("cpu", copy=True) for key, tensor in printed.tensors.items()}
     places = _places(module, printed)
     refuse_strangers({key: each for key, each in printed.tensors.items() if key not in places}, alive, name)
@@ -262,7 +262,7 @@ def _input_names(call: Call) -> list[str]:
     return names
 
 
-def refuse_heavy(tensors: Iterable[torch.Tensor], name: str) -> None:
+def _refuse_heavy(tensors: Iterable[torch.Tensor], name: str) -> None:
     """Raises: TaskError for weights that a run cannot keep."""
     size = held(list(tensors))
     if size > MOST_STATE:

@@ -320,6 +320,7 @@ def test_what_the_mark_of_the_lead_takes_is_not_the_hosts(tmp_path: Path, monkey
 
 def test_weights_go_to_the_candidate_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live network's are hundreds of megabytes, and a model is made for each set of shapes."""
+    monkeypatch.chdir(tmp_path)  # where a candidate's text is written
     of = task_from_source(PRODUCT, "t")
     kept = io.BytesIO()
     torch.save({"weight": torch.full((8, 5), 3.0)}, kept)

@@ -211,16 +211,21 @@ def get_init_inputs():
 """
 
 
-@torch.no_grad()
-def test_weights_of_convolutions_are_permuted_once() -> None:
-    task = task_from_source(CONVOLVED, "convolved")
+def packed_channels_last(task: Task) -> tuple[str, str]:
+    """What a version with tensors channels last and its weights kept so is told by, and its text."""
     graph = export_graph(task)
     start = Version.of(task, root_plan(graph), hardware("H100"))
     move = next(iter(KINDS["layout"].legal(start)))
     assert move.child is not None
     [packing] = KINDS["pack"].legal(Version.of(task, move.child, hardware("H100")))
-    assert packing.child is not None and "exp and 2 more" in packing.action.sentence
-    text = print_plan(task, graph, packing.child).source
+    assert packing.child is not None
+    return packing.action.sentence, print_plan(task, graph, packing.child).source
+
+
+@torch.no_grad()
+def test_weights_of_convolutions_are_permuted_once() -> None:
+    sentence, text = packed_channels_last(task_from_source(CONVOLVED, "convolved"))
+    assert "exp and 2 more" in sentence
     packs, forward = text[text.index("def pack(") :].split("def forward")
     assert packs.count("memory_format") == 2 and "exp(" in packs
     assert "memory_format" not in forward and "exp(" not in forward
@@ -231,14 +236,8 @@ def test_a_convolution_whose_bias_is_packed_too_reads_it() -> None:
     """Of the weight it is given a copy, of the bias what was made."""
     made = "torch.conv2d(x, self.first.weight * 2, self.first.bias.exp(), padding=1)"
     text = CONVOLVED.replace(" * self.first.bias.exp()[:, None, None]", "").replace("self.first(x)", made)
-    task = task_from_source(text, "made")
-    graph = export_graph(task)
-    start = Version.of(task, root_plan(graph), hardware("H100"))
-    move = next(iter(KINDS["layout"].legal(start)))
-    assert move.child is not None
-    [packing] = KINDS["pack"].legal(Version.of(task, move.child, hardware("H100")))
-    assert packing.child is not None
-    packs, forward = print_plan(task, graph, packing.child).source.split("def pack(")[1].split("def forward")
+    _, source = packed_channels_last(task_from_source(text, "made"))
+    packs, forward = source.split("def pack(")[1].split("def forward")
     assert "exp(" in packs and "exp" in packs.split("return")[1] and "exp" in forward
 
 
