@@ -6,7 +6,8 @@ Three models with random weights in bfloat16: a Hugging Face decoder (transforme
 one of torch alone), a residual and attention block of a UNet (diffusers; without it one of torch alone). For each, what
 `mtmc.optimize` says of it; of one that is searched in pieces (`--pieces`, or too large for one search) that is a table: per
 piece its share of the time, speedup and places. Then the whole in a plain loop, each in turn: eager, under torch.compile in
-both modes, and as it was handed back. The time is divided among the models. What is not installed is named in the report.
+both modes, and as it was handed back. The time is divided among the models, or with `--together` each is searched by a
+process of its own at the same time, and the loops come afterwards. What is not installed is named in the report.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -23,6 +25,7 @@ import torch
 from torch import nn
 
 from benchmarks.common import Report, parser, settings_of
+from benchmarks.turns import Turns, together
 from mtmc.dropin.compiled import MODES
 from mtmc.errors import MtmcError
 from mtmc.search import Budget
@@ -190,8 +193,8 @@ def placed(value: Any) -> Any:
     return value
 
 
-def run(model: Model, seconds: float, arguments: Any, report: Report) -> None:
-    """Optimize one model, and tell of it. seconds: for all of it."""
+def run(model: Model, seconds: float, arguments: Any, report: Report, turns: Turns | None = None) -> None:
+    """Optimize one model, and tell of it. seconds: for all of it. turns: with those that are searched at the same time."""
     started = time.monotonic()
     report.say(f"\n## {model.name}\n")
     if model.note:
@@ -213,7 +216,10 @@ def run(model: Model, seconds: float, arguments: Any, report: Report) -> None:
         dumps=False,
     )
     report.say(found.mtmc.text if isinstance(found.mtmc, Record) else f"{found.mtmc!r}.\n")
-    with torch.no_grad():
+    report.say(f"Searched in {time.monotonic() - started:.0f} s.")
+    if turns is not None:
+        turns.wait(arguments.models[0])
+    with torch.no_grad(), nullcontext() if turns is None else turns.mine():
         compare(found(*given[0], **given[1]), module(*given[0], **given[1]), report)
         times = loops(module, found, given) if DEVICE == "cuda" else {}
     report.say("\n| in a plain loop | ms a call | over eager |\n|---|---:|---:|")
@@ -263,7 +269,12 @@ def main() -> int:
     )
     options.add_argument("--pieces", action="store_true", help="search in pieces what could be one search")
     options.add_argument("--runs", help="a folder for the runs")
+    options.add_argument("--together", action="store_true", help="search all models at the same time")
+    options.add_argument("--turns", help="how a process of --together finds the others")
     arguments = options.parse_args()
+    if arguments.together:
+        return all_together(arguments)
+    turns = Turns.read(arguments.turns) if arguments.turns else None
     end = time.monotonic() + arguments.seconds
     made = {"llama": lambda: llama(arguments.layers), "vision": vision, "unet": unet}
     failed = False
@@ -276,7 +287,7 @@ def main() -> int:
                 report.say(f"\n{name}: no time left.")
                 continue
             try:
-                run(made[name](), left / (len(arguments.models) - index), arguments, report)
+                run(made[name](), left / (len(arguments.models) - index), arguments, report, turns)
             except Exception as error:
                 failed = True
                 report.say(f"\n**{name}: {type(error).__name__}: {error}**")
@@ -285,6 +296,20 @@ def main() -> int:
             torch._dynamo.reset()
             torch.cuda.empty_cache()
     return int(failed)
+
+
+def all_together(arguments: Any) -> int:
+    """Each model in a process of its own."""
+    options = [
+        f"--seconds={arguments.seconds}",
+        f"--layers={arguments.layers}",
+        f"--evaluations={arguments.evaluations}",
+    ]
+    options += [f"--batch={arguments.batch}", f"--reuse={arguments.reuse}", f"--evaluator={arguments.evaluator}"]
+    options += [*(["--pieces"] if arguments.pieces else []), *([f"--runs={arguments.runs}"] if arguments.runs else [])]
+    options += ["--modes", *arguments.modes, *(word for each in arguments.setting for word in ("--setting", each))]
+    with Report("Whole models", arguments.out) as report:
+        return int(not together(__file__, arguments.models, options, arguments.seconds, report))
 
 
 def version(package: str) -> str:
