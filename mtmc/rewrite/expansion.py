@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.builder import Builder, Expand
@@ -21,6 +22,24 @@ def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | No
     table: target -> expansion, or None. Raises: NotCovered naming the op, or a value that has no elements at some shapes,
     where there is nothing to compute and no stride to speak of.
     """
+    found = _found(graph, tuple(names), table)
+    if isinstance(found, Body):
+        return found
+    raise NotCovered(*found.args)
+
+
+@lru_cache(maxsize=16384)
+def _found(graph: Graph, names: tuple[str, ...], table: Callable[[str], Expand | None]) -> Body | NotCovered:
+    """What `build` gives or raises. A search asks for the same kernels in most of its versions: in a network of 500 ops the
+    versions of one step ask for a thousand."""
+    try:
+        return _expanded(graph, names, table)
+    except NotCovered as reason:
+        return NotCovered(*reason.args)  # without its traceback, which holds on to all that was at work
+
+
+def _expanded(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None]) -> Body:
+    """See `build`. Raises: NotCovered."""
     for op in (graph.by_name[name] for name in names):
         for value in (*op.outputs, *op.refs()):
             if value in graph.used and value in graph.values and any(0 in size for size in graph.values[value].shape):
