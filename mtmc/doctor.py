@@ -136,7 +136,8 @@ def lab() -> Iterator[Finding]:
     from mtmc.evaluate.check.check import warm as warm_check
     from mtmc.evaluate.compiling.build import warm as warm_build
     from mtmc.evaluate.compiling.target import TARGETS
-    from mtmc.evaluate.pool.worker import Pool, PoolSettings
+    from mtmc.evaluate.pool.settings import PoolSettings
+    from mtmc.evaluate.pool.worker import Pool
     from mtmc.hardware import for_target
 
     default = "sm_90"

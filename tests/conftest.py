@@ -19,7 +19,8 @@ import pytest
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate import lab
 from mtmc.evaluate.pool.collection import freeze, loading
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.settings import PoolSettings
+from mtmc.evaluate.pool.worker import Pool
 from tests.breadth import WIDE
 from tests.postgres_server import Server, missing
 from tests.quick import left_out, listed

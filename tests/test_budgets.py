@@ -12,7 +12,8 @@ import pytest
 
 from mtmc.agents.llm import Client
 from mtmc.agents.llm.litellm_api import load_litellm
-from mtmc.chat import Booking, ChatRequest, Demand, Message, ModelSettings, Rate
+from mtmc.booking import Booking, Demand, Rate
+from mtmc.chat import ChatRequest, Message, ModelSettings
 from mtmc.errors import BudgetSpent, CoderError, RunError
 from mtmc.fakes import FAKE_TASK
 from mtmc.outcome import Cost

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mtmc.chat import ChatReply, ChatRequest, Demand, Message, Meter, ModelCall, ModelSettings, Rate, request_key
+from mtmc.booking import Demand, Meter, Rate
+from mtmc.chat import ChatReply, ChatRequest, Message, ModelCall, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, CoderError, ModelError, MtmcError
 from mtmc.fakes import FAKE_TASK
 from mtmc.outcome import Cost

@@ -23,7 +23,8 @@ from mtmc.protocols import EvaluationRequest
 from mtmc.search import load, search
 from mtmc.search.canonical import canonical_json
 from mtmc.store import POINTER_NAME, STORE_NAME, Attempt, Store
-from mtmc.store.postgres import ESCAPE, PostgresBackend, checked_url, escaped, unescaped
+from mtmc.store.postgres import PostgresBackend, checked_url
+from mtmc.store.postgres_connection import ESCAPE, escaped, unescaped
 from tests.killed_runs import Killed, Mortal, evaluated, logged, recorded
 from tests.postgres_server import Server
 from tests.test_resume import begin, go_on

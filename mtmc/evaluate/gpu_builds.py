@@ -16,7 +16,8 @@ from mtmc.evaluate.estimates.built import built_figures, built_metrics
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import refused_import, taken, without_place
 from mtmc.evaluate.loading.clean_import import import_alone
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.settings import PoolSettings
+from mtmc.evaluate.pool.worker import Pool
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
 from mtmc.hardware import Hardware
 from mtmc.outcome import Outcome

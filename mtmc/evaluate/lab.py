@@ -41,7 +41,8 @@ from mtmc.evaluate.estimates.resources import Resources, read_resources, straigh
 from mtmc.evaluate.estimates.static import not_run
 from mtmc.evaluate.failures import refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.settings import PoolSettings
+from mtmc.evaluate.pool.worker import Pool
 from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
 from mtmc.evaluate.sandbox.seccomp import Profile

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mtmc.chat import POLICY, Booking, ModelCall
+from mtmc.booking import Booking
+from mtmc.chat import POLICY, ModelCall
 from mtmc.tree import Tree
 
 

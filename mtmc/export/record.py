@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtmc.action import Action, Scalar
-from mtmc.chat import Booking, ModelCall
+from mtmc.booking import Booking
+from mtmc.chat import ModelCall
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
 from mtmc.task.tolerance import DEFAULT, Tolerance

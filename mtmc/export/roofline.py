@@ -86,6 +86,31 @@ def roofline_figure(points: Sequence[Point], gpu: Hardware, title: str) -> Figur
     ridge = gpu.fp16_tflops * 1e3 / gpu.dram_gbs
     low, high = min([*intensities, 1.0]) / 2.5, max([*intensities, ridge]) * 6
     _draw_roofs(axes, gpu, low, high)
+    _draw_kernels(axes, points)
+    axes.set_xlim(low, high)
+    axes.set_ylim(min(point.gflops for point in points) / 4, gpu.fp16_tflops * 1e3 * 2.5)
+    axes.set_xlabel("flops a byte of DRAM", color=INK, fontsize=9)
+    axes.set_ylabel("GFLOP/s", color=INK, fontsize=9)
+    axes.set_title(f"{title}: kernels under the roofs", loc="left", fontsize=11, color=INK)
+    axes.legend(
+        frameon=False,
+        title_fontsize=8,
+        fontsize=8,
+        labelcolor=INK,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        title="size: its time",
+    )
+    axes.tick_params(colors=FAINT, labelsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(LINE)
+    return figure
+
+
+def _draw_kernels(axes: Axes, points: Sequence[Point]) -> None:
+    """Each kernel, coloured by its version; those that take longest have a letter, and their names beside the figure."""
     versions = list(dict.fromkeys(point.version for point in points))
     named = sorted(points, key=lambda each: -each.ms)[:MOST_LABELS]
     longest = max(point.ms for point in points)
@@ -109,26 +134,6 @@ def roofline_figure(points: Sequence[Point], gpu: Hardware, title: str) -> Figur
         axes.annotate(letter, place, ha="center", va="center", fontsize=7.5, color="#ffffff", zorder=5)
         names.append(f"{letter}  {one_line(point.kernel, 30)} ({point.version}, {runtime(point.ms)})")
     axes.text(1.02, 0.62, "\n".join(names), transform=axes.transAxes, fontsize=8, color=INK, va="top")
-    axes.set_xlim(low, high)
-    axes.set_ylim(min(point.gflops for point in points) / 4, gpu.fp16_tflops * 1e3 * 2.5)
-    axes.set_xlabel("flops a byte of DRAM", color=INK, fontsize=9)
-    axes.set_ylabel("GFLOP/s", color=INK, fontsize=9)
-    axes.set_title(f"{title}: kernels under the roofs", loc="left", fontsize=11, color=INK)
-    axes.legend(
-        frameon=False,
-        title_fontsize=8,
-        fontsize=8,
-        labelcolor=INK,
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        title="size: its time",
-    )
-    axes.tick_params(colors=FAINT, labelsize=8)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(LINE)
-    return figure
 
 
 def _draw_roofs(axes: Axes, gpu: Hardware, low: float, high: float) -> None:

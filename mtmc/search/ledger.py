@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from mtmc.chat import Booking, ChatReply, Demand, ModelCall
+from mtmc.booking import Booking, Demand
+from mtmc.chat import ChatReply, ModelCall
 from mtmc.errors import BudgetSpent
 from mtmc.search.budget import Budget, ModelSpent, Need, models_exhausted
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from mtmc.chat import Booking, Demand, Meter, ModelSettings, RequestState
+from mtmc.booking import Booking, Demand, Meter, RequestState
+from mtmc.chat import ModelSettings
 from mtmc.errors import BudgetSpent, ModelError
 from mtmc.outcome import Cost
 from mtmc.search.budget import Budget

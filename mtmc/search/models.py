@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.chat import Booking, ChatReply, ChatRequest, Meter, ModelCall, ModelSettings, request_key
+from mtmc.booking import Booking, Meter
+from mtmc.chat import ChatReply, ChatRequest, ModelCall, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, CoderError, ModelError, NoReply
 from mtmc.search import breaker
 from mtmc.search.budget import Budget, ModelSpent, Need

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 
-from mtmc.chat import Booking
+from mtmc.booking import Booking
 from mtmc.store.database import Database
 
 _COLUMNS = tuple(each.name for each in fields(Booking))

@@ -10,21 +10,20 @@ be resumed.
 
 from __future__ import annotations
 
-import base64
-import functools
 import json
 import os
 import re
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError, RunError
 from mtmc.files import write_whole
 from mtmc.store.backend import LATEST, POINTER_NAME, Lock
+from mtmc.store.postgres_connection import PostgresConnection
 
 SCHEMES = ("postgresql://", "postgres://")
 NAME = re.compile(r"mtmc_[a-z0-9_]{1,58}")
@@ -32,8 +31,6 @@ NAME = re.compile(r"mtmc_[a-z0-9_]{1,58}")
 GRAPHS = "mtmc_graphs"
 """The schema of the checkpoints of graphs, see `graph_saver`."""
 
-ESCAPE = "\ue000"
-"""PostgreSQL's text has no NUL, and its `meta` no bytes: both are written behind this character, and so is itself."""
 
 _SESSION = (
     # A machine that is gone is noticed within a minute or so, by either end, and its lock with it.
@@ -230,64 +227,11 @@ def graph_saver(url: str) -> tuple[Any, Any]:
     return saver, connection
 
 
-class PostgresConnection:
-    """A connection that takes the statements of the store. raw: psycopg's. holds_lock: whether it has taken a run's."""
-
-    def __init__(self, raw: Any) -> None:
-        self.raw, self.holds_lock = raw, False
-
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> _Rows:
-        """See `Backend`."""
-        return _Rows(self.raw.execute(_translated(statement), [escaped(each) for each in parameters] or None))
-
-    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """See `Backend`."""
-        with self.raw.cursor() as cursor:
-            cursor.executemany(_translated(statement), [[escaped(each) for each in row] for row in rows])
-
-    def close(self) -> None:
-        """End the connection, and give its lock back: a server sees some time after this that nobody is there any more, and
-        who opens the run again meanwhile would be told that it is open. Idempotent."""
-        if self.holds_lock and not self.raw.closed:
-            self.holds_lock = False
-            with suppress(Exception):  # the connection is lost, or in a transaction that failed: the server finds out
-                self.raw.execute("SELECT pg_advisory_unlock_all()")
-        self.raw.close()
-
-
-class _Rows:
-    """A cursor's rows, as they were written."""
-
-    def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return [tuple(unescaped(each) for each in row) for row in self._cursor.fetchall()]
-
-
 class _Released:
     """An advisory lock, which goes with its connection."""
 
     def release(self) -> None:
         """Nothing: the connection is closed."""
-
-
-def escaped(value: Any) -> Any:
-    """A value as PostgreSQL's text takes it, see `ESCAPE`; numbers and None as they are."""
-    if isinstance(value, bytes):
-        return f"{ESCAPE}b{base64.b64encode(value).decode()}"
-    if isinstance(value, str) and (ESCAPE in value or "\0" in value):
-        return value.replace(ESCAPE, f"{ESCAPE}e").replace("\0", f"{ESCAPE}0")
-    return value
-
-
-def unescaped(value: Any) -> Any:
-    """What `escaped` was given."""
-    if not isinstance(value, str) or ESCAPE not in value:
-        return value
-    if value.startswith(f"{ESCAPE}b"):
-        return base64.b64decode(value[2:])
-    return value.replace(f"{ESCAPE}0", "\0").replace(f"{ESCAPE}e", ESCAPE)
 
 
 def checked_url(url: str) -> None:
@@ -301,12 +245,6 @@ def checked_url(url: str) -> None:
         raise ConfigError(f"store cannot be what was given ({error}): use postgresql://USER@HOST/DATABASE") from error
     if parts.get("password"):
         raise ConfigError("store cannot have a password, it would be recorded: set PGPASSWORD or use ~/.pgpass")
-
-
-@functools.lru_cache(maxsize=256)
-def _translated(statement: str) -> str:
-    """A statement with psycopg's marks of parameters."""
-    return statement.replace("%", "%%").replace("?", "%s") if "?" in statement else statement
 
 
 def _this_process() -> str:

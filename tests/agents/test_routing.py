@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mtmc.chat import Booking, Demand, ModelSettings
+from mtmc.booking import Booking, Demand
+from mtmc.chat import ModelSettings
 from mtmc.errors import BudgetSpent, ConfigError
 from mtmc.evaluate import ReplaySettings
 from mtmc.fakes import FAKE_TASK, FakeEvaluator, FakePolicy

@@ -17,10 +17,11 @@ from mtmc.evaluate.check.layout import dense_places, view
 from mtmc.evaluate.measure.backend import Window
 from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
-from mtmc.evaluate.measure.examination import Examination, Samples
+from mtmc.evaluate.measure.examination import Examination
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
+from mtmc.evaluate.measure.samples import Samples
 from mtmc.evaluate.measure.subject import Subject
 from mtmc.evaluate.measure.wire import Call, Enqueued, Gone, Line, Output, Returned
 from mtmc.evaluate.reference.compare import Expected

@@ -12,15 +12,9 @@ from mtmc.evaluate.reference import blocks as blocks_module
 from mtmc.evaluate.reference import compare
 from mtmc.evaluate.reference import distance as distance_module
 from mtmc.evaluate.reference.blocks import blocks, different, fingerprint, origin, same_bits
+from mtmc.evaluate.reference.bounds import calibrated, error_bound
 from mtmc.evaluate.reference.calibrating import Calibration
-from mtmc.evaluate.reference.compare import (
-    Calibrated,
-    Expected,
-    Precision,
-    calibrated,
-    check_output,
-    error_bound,
-)
+from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, check_output
 from mtmc.evaluate.reference.distance import apart, distance, norm_error, within_tolerance
 from mtmc.evaluate.reference.expected_value import FEW_TERMS
 from mtmc.evaluate.reference.hard import loosened

@@ -19,7 +19,8 @@ from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.failures import taken, without_place
 from mtmc.evaluate.lab import LabEvaluator
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.settings import PoolSettings
+from mtmc.evaluate.pool.worker import Pool
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task, load_task
 from tests.acceptance.documents import snippets

@@ -11,9 +11,9 @@ import torch
 
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, floor_ms
 from mtmc.evaluate.measure.conversation import Failed
-from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.reference_state import ReferenceState
+from mtmc.evaluate.measure.samples import Samples
 from mtmc.evaluate.measure.timing_validation import FLOOR_SHARE, runtime, validate
 from mtmc.evaluate.reference import mattering
 from mtmc.evaluate.reference.mattering import at_least, mattering_bytes

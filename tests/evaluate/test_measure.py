@@ -152,10 +152,10 @@ def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(
 
 def test_processes_that_a_lost_oracle_left_standing_still_end(evaluator: GpuEvaluator):
     [worker] = evaluator._all
-    assert found(evaluator, HONEST).ok and worker._oracle is not None
+    assert found(evaluator, HONEST).ok and worker._oracle.process is not None
     spares = list(worker._processes._waiting.values())
     worker._processes._pools[True].stand_still(True)
-    worker._oracle._process.kill()
+    worker._oracle.process._process.kill()
     assert found(evaluator, f"{HONEST}# after it\n").ok
     assert spares and not wait([spare.end for spare in spares], timeout=300.0).not_done
 

@@ -13,9 +13,9 @@ import torch
 
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, floor_ms
 from mtmc.evaluate.measure.conversation import Failed
-from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.reference_state import ReferenceState, Work
+from mtmc.evaluate.measure.samples import Samples
 from mtmc.evaluate.measure.timing_validation import FLOOR_SHARE, runtime, validate
 from mtmc.evaluate.reference.necessary import necessary
 from mtmc.evaluate.reference.pieces import Piece, distinct_bytes

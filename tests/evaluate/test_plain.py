@@ -17,7 +17,7 @@ from mtmc.evaluate.counting.count import Counted
 from mtmc.evaluate.measure.clock import Timing
 from mtmc.evaluate.measure.questions import Answer, Measured
 from mtmc.evaluate.plain import MalformedError, from_plain, returned
-from mtmc.evaluate.pool.worker import name_of
+from mtmc.evaluate.pool.warm_process import name_of
 from mtmc.outcome import Diagnosis
 
 

@@ -22,8 +22,9 @@ from mtmc.evaluate.loading.degenerate import move_degenerate, perturb
 from mtmc.evaluate.loading.heavy_tails import REST, HeavyTails
 from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
 from mtmc.evaluate.reference import calibrating, oracle
+from mtmc.evaluate.reference.bounds import calibrated, error_bound
 from mtmc.evaluate.reference.calibrating import Calibration, Library
-from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output, error_bound
+from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, check_output
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.first_items import Size

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from mtmc.evaluate.reference.compare import FACTOR
+from mtmc.evaluate.reference.bounds import FACTOR
 from mtmc.evaluate.reference.running_sums import RunningSums
 
 ROWS = 24

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mtmc.evaluate.reference.compare import FACTOR
+from mtmc.evaluate.reference.bounds import FACTOR
 from mtmc.evaluate.reference.running_sums import RunningSums
 
 SHARE = 0.1

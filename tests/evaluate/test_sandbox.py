@@ -25,7 +25,8 @@ import sandbox_jobs
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate import LabSettings
 from mtmc.evaluate.pool.job import JobResult, is_too_large, remove_tree
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.settings import PoolSettings
+from mtmc.evaluate.pool.worker import Pool
 from mtmc.evaluate.sandbox import bubblewrap, cgroup, landlock, protection, seccomp
 from mtmc.evaluate.sandbox.launch import clean_environment
 from mtmc.evaluate.sandbox.view import _hops, _view, other_gpus, outermost, view

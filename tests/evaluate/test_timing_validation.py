@@ -13,9 +13,9 @@ from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TimingBudget
 from mtmc.evaluate.measure.conversation import Failed
-from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.reference_state import Work
+from mtmc.evaluate.measure.samples import Samples
 from mtmc.evaluate.measure.timing_validation import (
     CHARGED_SHARE,
     SECOND_LOOK,

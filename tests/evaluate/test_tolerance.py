@@ -17,7 +17,8 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.interpreter.fp8 import decode, encode
 from mtmc.evaluate.reference.admission import admit
-from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output
+from mtmc.evaluate.reference.bounds import calibrated
+from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, check_output
 from mtmc.evaluate.reference.distance import within_tolerance
 from mtmc.evaluate.reference.distributions import redistributed
 from mtmc.export import from_json, to_json

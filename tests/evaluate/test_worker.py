@@ -19,7 +19,8 @@ import pytest
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.server import out_of_memory
-from mtmc.evaluate.pool.worker import Pool, PoolSettings, Stopped
+from mtmc.evaluate.pool.settings import PoolSettings
+from mtmc.evaluate.pool.worker import Pool, Stopped
 
 HERE = (Path(__file__).parent,)  # whose modules the workers import
 

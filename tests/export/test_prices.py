@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mtmc.action import Action, Region
-from mtmc.chat import Booking, ChatReply, ChatRequest, ModelCall
+from mtmc.booking import Booking
+from mtmc.chat import ChatReply, ChatRequest, ModelCall
 from mtmc.export.prices import Price, by_node, improvements, price, price_lines, verdicts
 from mtmc.outcome import Outcome
 from mtmc.tree import NO_PARENT, KernelNode, Tree

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtmc.evaluate.compiling.build import Built, build, warm
-from mtmc.evaluate.pool.worker import PoolSettings
+from mtmc.evaluate.pool.settings import PoolSettings
 from mtmc.optimizations import legal_moves
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtmc.evaluate.compiling.build import Built, build, warm
-from mtmc.evaluate.pool.worker import PoolSettings
+from mtmc.evaluate.pool.settings import PoolSettings
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import print_plan

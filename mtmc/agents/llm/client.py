@@ -36,7 +36,8 @@ from mtmc.agents.llm.litellm_api import (
 from mtmc.agents.llm.messages import marked, messages_of
 from mtmc.agents.llm.prices import Target, demand_of
 from mtmc.agents.llm.streaming import Pieces, complete
-from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
+from mtmc.booking import Meter
+from mtmc.chat import ChatReply, ChatRequest, Message, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, NoReply
 from mtmc.outcome import Cost
 from mtmc.redaction import redact

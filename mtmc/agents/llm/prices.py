@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtmc.agents.llm.messages import Sent
-from mtmc.chat import MAX_TOKENS, REASONING_MAX_TOKENS, Demand, Message, ModelSettings, Rate
+from mtmc.booking import Demand, Rate
+from mtmc.chat import MAX_TOKENS, REASONING_MAX_TOKENS, Message, ModelSettings
 from mtmc.redaction import redact
 
 COUNTED = 1 << 16

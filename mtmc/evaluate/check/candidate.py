@@ -29,7 +29,8 @@ from mtmc.evaluate.compiling.pretended import pretended_gpu, settle
 from mtmc.evaluate.interpreter.bounds import bounded_memory
 from mtmc.evaluate.interpreter.interleaving import interleaved_programs
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
-from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
+from mtmc.evaluate.pool.messages import read_message, write_message
+from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.reference.blocks import differ
 from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
 from mtmc.evaluate.reference.effects import parameters as named_parameters

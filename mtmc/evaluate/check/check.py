@@ -24,7 +24,7 @@ from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.answers import OutOfMemory, Raised, Result
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name, plan
 from mtmc.evaluate.plain import from_plain
-from mtmc.evaluate.pool.server import read_message, write_message
+from mtmc.evaluate.pool.messages import read_message, write_message
 from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import Depth

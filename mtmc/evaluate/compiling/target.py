@@ -86,10 +86,8 @@ def install_driver(
     that a persistent kernel sizes its grid for the target. multiprocessors: of the product estimated for.
     facts: what a real device says, see `describe_device`; it goes before what the target's own figures say.
     """
-    import torch
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.backends.driver import DriverBase
 
     gpu = GPUTarget(chosen.backend, chosen.arch, chosen.warp_size)
     properties = {
@@ -100,9 +98,18 @@ def install_driver(
         **(facts or {}).get("triton", {}),
     }
 
+    triton.runtime.driver.set_active(_lab_driver(gpu, chosen.max_threads, properties))
+    _answer_device_questions(chosen, multiprocessors, (facts or {}).get("torch", {}))
+
+
+def _lab_driver(gpu: Any, max_threads: int, properties: Mapping[str, Any]) -> Any:
+    """A driver of Triton's that reports a target and has no device behind it. properties: as Triton's driver gives them."""
+    import torch
+    from triton.backends.driver import DriverBase
+
     def load_binary(name: str, binary: bytes, shared: int, device: int) -> tuple[None, None, int, int, int]:
         """What a driver says of a kernel when it loads it: module, function, registers, spills, most threads."""
-        return None, None, registers(binary), 0, chosen.max_threads
+        return None, None, registers(binary), 0, max_threads
 
     class LabDriver(DriverBase):
         """Reports a target; has no device behind it."""
@@ -141,8 +148,7 @@ def install_driver(
         def get_current_stream(self, device: int | None = None) -> int:
             return 0
 
-    triton.runtime.driver.set_active(LabDriver())
-    _answer_device_questions(chosen, multiprocessors, (facts or {}).get("torch", {}))
+    return LabDriver()
 
 
 def registers(binary: bytes) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose_exception
+from mtmc.evaluate.counting.axes import Tiling
 from mtmc.evaluate.counting.compared import Found
 from mtmc.evaluate.counting.cuda_graph import parted, unfolded
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
@@ -21,7 +22,6 @@ from mtmc.evaluate.counting.journal import Journal
 from mtmc.evaluate.counting.launches import Limits
 from mtmc.evaluate.counting.redrawn import draw_redrawn
 from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
-from mtmc.evaluate.counting.tiling import Tiling
 from mtmc.evaluate.loading.modules import candidate_text, draw_inputs, load_reference
 from mtmc.evaluate.plain import MalformedError
 from mtmc.evaluate.pool.server import out_of_memory

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mtmc.errors import EvaluatorError
 from mtmc.evaluate.compiling.launched import as_text, described
 from mtmc.evaluate.counting.counters import common_of, shares_of
+from mtmc.evaluate.counting.intercepting import Launched, constexprs_of, intercepted, launched_as
 from mtmc.evaluate.counting.interpreter_parts import patched_language
 from mtmc.evaluate.counting.meter import Meter
 from mtmc.evaluate.counting.program import Program
 from mtmc.evaluate.counting.sample import borders, sample_programs, sample_weights
 from mtmc.evaluate.counting.storages import Storages
 from mtmc.evaluate.counting.tally import Record, Tally, summary
-from mtmc.task.tensors import flat_tensors
 
 if TYPE_CHECKING:
     from mtmc.evaluate.counting.contents import Contents
@@ -43,26 +41,6 @@ class Limits:
     work: float = 0.5e6
     program_work: float = 15e6
     probes: int = 192
-
-
-@dataclass(frozen=True)
-class Launched:
-    """A launch as the host has asked for it. bound: every argument by name. size: of the grid, x, y, z.
-
-    function: see `mtmc.evaluate.loading.jitted.digest`.
-    """
-
-    jitted: Any
-    bound: Mapping[str, Any]
-    size: tuple[int, int, int]
-    num_warps: int
-    num_stages: int
-    function: str = ""
-
-    @property
-    def tensors(self) -> list[Any]:
-        """Tensors among the arguments, those of descriptors too."""
-        return flat_tensors([getattr(v, "base", v) if not _is_tensor(v) else v for v in self.bound.values()])
 
 
 @dataclass(frozen=True)
@@ -294,68 +272,9 @@ def _moved(tally: Tally) -> dict[int | None, tuple[int, int]]:
     return {number: (use.unique_read, use.unique_written) for number, use in tally.uses.items()}
 
 
-def launched_as(parts: Any, jitted: Any, args: Any, kwargs: Any, grid: Any, hooks: bool = True) -> Launched:
-    """A launch from what the host has called it with. hooks: whether to call what the kernel has to run before each."""
-    names = inspect.getfullargspec(jitted.fn)
-    named = {k: v for k, v in kwargs.items() if k in names.args or k in names.kwonlyargs}
-    bound = inspect.getcallargs(jitted.fn, *args, **named)
-    for hook in jitted.pre_run_hooks if hooks else ():
-        hook(*args, **kwargs)
-    size = tuple(int(n) for n in (grid({**bound, **kwargs}) if callable(grid) else grid))
-    x, y, z = size + (1,) * (3 - len(size))
-    return Launched(jitted, bound, (x, y, z), int(kwargs.get("num_warps", 4)), int(kwargs.get("num_stages", 3)))
-
-
-def constexprs_of(parts: Any, jitted: Any) -> set[str]:
-    """Names of a kernel's arguments that are constants to the compiler."""
-    return set(parts.GridExecutor(jitted.fn, jitted.arg_names, ()).constexprs)
-
-
-@contextlib.contextmanager
-def intercepted(parts: Any, launch: Callable[[Any, Any, Any, Any, Any], None]) -> Iterator[None]:
-    """While open, `launch(jitted, args, kwargs, grid, original)` takes the place of running interpreted kernels.
-
-    original: what runs one. Autotuned kernels take their first configuration, where none has been pinned.
-    """
-    from triton.runtime.autotuner import Autotuner
-    from triton.runtime.jit import JITFunction
-
-    from mtmc.evaluate.compiling.autotune import pin_autotuners
-
-    function = parts.InterpretedFunction
-    kept = [
-        (function, "run", function.run),
-        (JITFunction, "run", JITFunction.run),
-        (Autotuner, "run", Autotuner.run),
-    ]
-
-    def run(jitted: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-        if not warmup:
-            launch(jitted, args, kwargs, grid, kept[0][2])
-
-    def refuse(jitted: Any, *args: Any, **kwargs: Any) -> None:
-        raise EvaluatorError(
-            f"kernel {jitted.__name__} was decorated without interpretation; set TRITON_INTERPRET=1 before the "
-            "file that defines it is loaded"
-        )
-
-    function.run, JITFunction.run = run, refuse
-    if Autotuner.run.__module__ == Autotuner.__module__:  # nobody has pinned a configuration yet
-        pin_autotuners({})
-    try:
-        yield
-    finally:
-        for owner, name, original in kept:
-            setattr(owner, name, original)
-
-
 def _doublings(total: int) -> list[int]:
     """Up to more programs than any GPU runs at once."""
     return [1 << power for power in range(min(total, 8192).bit_length())]
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage")
 
 
 def _plain(value: Any) -> Any:

@@ -121,9 +121,9 @@ class _Notes:
 
         from mtmc.evaluate.compiling import pretended_graph
         from mtmc.evaluate.compiling.pretended import pretended_gpu
+        from mtmc.evaluate.counting.axes import output_tensors
+        from mtmc.evaluate.counting.intercepting import intercepted
         from mtmc.evaluate.counting.interpreter_parts import interpreter_parts
-        from mtmc.evaluate.counting.launches import intercepted
-        from mtmc.evaluate.counting.tiling import output_tensors
         from mtmc.evaluate.counting.torch_ops import torch_modes
         from mtmc.evaluate.counting.traffic import shapes_alone
         from mtmc.evaluate.counting.values import placed
@@ -154,7 +154,7 @@ class _Notes:
         return self._journal(outputs, tuple((path, number) for path, number in held.items() if number is not None))
 
     def _launch(self, parts: Any, jitted: Any, args: Any, kwargs: Any, grid: Any) -> Asked:
-        from mtmc.evaluate.counting.launches import launched_as
+        from mtmc.evaluate.counting.intercepting import launched_as
         from mtmc.evaluate.counting.program import UncountableError
         from mtmc.evaluate.counting.values import plain
         from mtmc.evaluate.loading.jitted import described

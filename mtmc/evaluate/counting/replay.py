@@ -15,10 +15,11 @@ from torch._subclasses.fake_tensor import (
 )
 
 from mtmc.evaluate.counting.compared import Found
+from mtmc.evaluate.counting.intercepting import Launched
 from mtmc.evaluate.counting.interpreter_parts import interpreter_parts, patched_language
 from mtmc.evaluate.counting.journal import DATA, Asked, Call, Journal, Known, Op
 from mtmc.evaluate.counting.kernels import Kernels
-from mtmc.evaluate.counting.launches import Launched, Launches, Limits
+from mtmc.evaluate.counting.launches import Launches, Limits
 from mtmc.evaluate.counting.storages import Storages
 from mtmc.evaluate.counting.tally import Record
 from mtmc.evaluate.counting.torch_ops import ROUTINES, call_record, op_record, torch_modes

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mtmc.evaluate.counting.axes import Tiled, Tiling
 from mtmc.evaluate.counting.compared import Changed, Found, Spot
 from mtmc.evaluate.counting.contents import (
     Array,
@@ -35,7 +36,6 @@ from mtmc.evaluate.counting.demanded import FILLED, Writers, is_raised
 from mtmc.evaluate.counting.launches import Launches, Sampled
 from mtmc.evaluate.counting.storages import flat
 from mtmc.evaluate.counting.tally import Record, Tally
-from mtmc.evaluate.counting.tiling import Tiled, Tiling
 from mtmc.evaluate.interpreter.interpreter import bf16_to_f32
 
 FEWEST, MOST, WORK = 2, 6, 0.04e6

@@ -25,7 +25,8 @@ from mtmc.evaluate.reference.compare import Expected
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 
 if TYPE_CHECKING:
-    from mtmc.evaluate.measure.examination import Examination, Samples
+    from mtmc.evaluate.measure.examination import Examination
+    from mtmc.evaluate.measure.samples import Samples
 
 SIZES = (1 << 12, 1 << 20, 1 << 23, 1 << 25, 1 << 27, 1 << 28)
 """Bytes of output that are measured."""

@@ -9,8 +9,8 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name
 from mtmc.evaluate.check.ownership import owned
@@ -24,21 +24,10 @@ from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.reference_state import ReferenceState, output_bytes, tensors_of
+from mtmc.evaluate.measure.samples import CallTimes, Samples
 from mtmc.evaluate.measure.wire import Call, Load, Profile, Profiled, Ready, Returned
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
-from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.reference import Reference
-
-
-class _Times(NamedTuple):
-    """One timed call, see `Samples`. flush: None where the call was not enqueued behind the gate."""
-
-    stated: float
-    wall: float
-    flush: float | None
-    behind: float = 0.0
-    late: float = 0.0
-
 
 FULL = 0
 WARM_CALLS = 2
@@ -48,34 +37,6 @@ PREFETCHED_CASES = 3
 HELD_BYTES = 1 << 27
 """Inputs and outputs of a call that are compared while the candidate has the next one; more of them, with those of the next
 call, might be more than the device has."""
-
-
-@dataclass
-class Samples:
-    """Timed calls, in milliseconds. stated: by the candidate's events; walls: by the oracle's clock.
-
-    ahead: whether the calls were enqueued behind the gate. everywhere: whether all other streams waited for it as well.
-    flushes: the oracle's own work while the gate was closed, of the same calls; none where they were not enqueued.
-    output_bytes, outputs: bytes and number of a call's outputs, with what it leaves in the model. kept: number of the
-    latter, which is put back before each call. input_bytes, changed_bytes: of its inputs, and of those that it changes.
-    behind: what other streams did after each call's own, a part of what is stated; reference_behind: what they do after a
-    reference's. lates: by the oracle's clock, what
-    writing the last piece of the inputs (see `OutputBuffer.hold_back`) and that work took; of the same calls as flushes.
-    """
-
-    stated: list[float] = field(default_factory=list)
-    walls: list[float] = field(default_factory=list)
-    flushes: list[float] = field(default_factory=list)
-    ahead: bool = True
-    output_bytes: int = 0
-    outputs: int = 0
-    kept: int = 0
-    input_bytes: int = 0
-    changed_bytes: int = 0
-    behind: list[float] = field(default_factory=list)
-    lates: list[float] = field(default_factory=list)
-    everywhere: bool = False
-    reference_behind: float = 0.0
 
 
 class Examination:
@@ -213,16 +174,8 @@ class Examination:
             if samples.ahead and call.flush is None:
                 samples, started = Samples(ahead=False, everywhere=everywhere), time.monotonic()
             elif calls > WARM_CALLS:
-                samples.stated.append(call.stated)
-                samples.walls.append(call.wall)
-                if call.flush is not None:
-                    samples.flushes.append(call.flush)
-                    samples.lates.append(call.late)
-                samples.behind.append(call.behind)
-            samples.output_bytes, samples.outputs = _size_of(expected)
-            samples.kept = len(expected.left_state)
-            samples.input_bytes = dense(expected.inputs)
-            samples.changed_bytes = dense([each.value for each in expected.left_inputs.values()])
+                samples.add(call)
+            samples.note_sizes(expected)
             if call.flush is None or samples.output_bytes + samples.input_bytes > HELD_BYTES:
                 compare()
                 compare = _nothing
@@ -232,7 +185,7 @@ class Examination:
 
     def _timed_call(
         self, expected: ExpectedOutputs, number: int, call: int, samples: Samples, meanwhile: Callable[[], object]
-    ) -> tuple[_Times, Callable[[], object]]:
+    ) -> tuple[CallTimes, Callable[[], object]]:
         """One call, and what compares its outputs. samples: says whether to try to have it enqueued behind the gate, and
         behind which. meanwhile: is called while the candidate enqueues it.
 
@@ -266,7 +219,7 @@ class Examination:
         start = time.perf_counter()
         self._asked.open_gate()
         wall, said = self._taken(request, start)
-        times = _Times(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0), late)
+        times = CallTimes(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0), late)
         return times, self._buffer.to_judge(said, expected, self._asked.stage, where, taken=True)
 
     def _taken(self, request: Call, start: float) -> tuple[float, Returned]:
@@ -282,7 +235,7 @@ class Examination:
     def _gated(self, expected: ExpectedOutputs, number: int, places: Any) -> Call:
         return self._call(expected, number, places, self._flags.next_gate())
 
-    def _open_call(self, expected: ExpectedOutputs, number: int, where: str) -> tuple[_Times, Callable[[], object]]:
+    def _open_call(self, expected: ExpectedOutputs, number: int, where: str) -> tuple[CallTimes, Callable[[], object]]:
         """A call whose host code waits for the device: the gate is open, and its host time counts too."""
         if self._flags.shut and self._asked.pending:  # the call that did not return behind the gate
             self._asked.open_gate()
@@ -297,7 +250,7 @@ class Examination:
         start = time.perf_counter()
         self._asked.send(request)
         wall, said = self._taken(request, start)
-        times = _Times(wall, wall, None, max(said.behind_ms, 0.0))
+        times = CallTimes(wall, wall, None, max(said.behind_ms, 0.0))
         return times, self._buffer.to_judge(said, expected, self._asked.stage, where, taken=True)
 
     def in_a_row(
@@ -345,9 +298,3 @@ class Examination:
 
 def _nothing() -> None:
     """There is no call before."""
-
-
-def _size_of(expected: ExpectedOutputs) -> tuple[int, int]:
-    given = [*expected.outputs, *expected.left_state.values()]
-    tensors = [each.value for each in given if not isinstance(each, str)]
-    return sum(t.numel() * t.element_size() for t in tensors), len(tensors)

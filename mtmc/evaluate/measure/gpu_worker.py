@@ -18,25 +18,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mtmc.errors import ConfigError, EvaluatorError, TaskError, TooLarge
+from mtmc.errors import EvaluatorError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
+from mtmc.evaluate.measure.calibrated_oracle import CalibratedOracle
 from mtmc.evaluate.measure.device_lock import CLOSED, DeviceLock
 from mtmc.evaluate.measure.endings import ended_result, why_ended
-from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
+from mtmc.evaluate.measure.oracle_process import START_S, OracleLost
 from mtmc.evaluate.measure.questions import (
     DOUBTFUL,
     NO_START,
     STALE,
-    TASK_S,
     About,
     Answer,
-    Calibrate,
     Examine,
-    Measured,
-    Refused,
 )
 from mtmc.evaluate.measure.room import Room
 from mtmc.evaluate.measure.spare_processes import Process, SpareProcesses
+from mtmc.evaluate.measure.waited import Waited
 from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
 from mtmc.evaluate.pool.first_come import FirstCome
 from mtmc.evaluate.pool.job import JobResult
@@ -68,15 +66,12 @@ class GpuWorker:
     def __init__(self, settings: GpuWorkerSettings, quiet: Callable[[bool], None] = lambda on: None) -> None:
         """quiet: has what else the evaluator does on this machine stand still, or go on when that is asked for as often."""
         self._settings = settings
-        self._quiet = quiet
         self._folder = Path(tempfile.mkdtemp(prefix="mtmc-gpu-worker-"))
         self._lock = FirstCome()
-        self._closed = False
-        self._address = str(self._folder / "oracle")
         self._turns = DeviceLock(settings.turns / f"{TURNS}-{settings.visible}")
-        self._oracle: OracleProcess | None = None
-        self._calibrated = self._filled = False
-        self._processes = SpareProcesses(settings, self._folder, self._address)
+        address = str(self._folder / "oracle")
+        self._processes = SpareProcesses(settings, self._folder, address)
+        self._oracle = CalibratedOracle(settings, self._folder, address, self._processes, quiet)
         # Fewer than the pool has workers: whoever is examined must find one, or all would wait for each other.
         self._preparing = FirstCome(max(1, settings.spares - 1))
         self._room = Room()  # of which processes that compile hold some, by their tokens
@@ -87,28 +82,19 @@ class GpuWorker:
     def warm_up(self) -> None:
         """Make all ready for the first examination. Raises: EvaluatorError."""
         with self._lock, self._turns:
-            self._running()
+            self._oracle.running()
             self._processes.start(locked=False)  # for baselines, soon
 
     def about(self) -> About:
         """What the oracle says of its device. Starts it. Raises: EvaluatorError."""
         with self._lock:
-            return self._started().about
+            return self._oracle.started().about
 
     @contextmanager
     def alone(self) -> Iterator[str]:
         """Nothing is examined on the device while this is open. Gives what CUDA_VISIBLE_DEVICES is to be for it."""
-        with self._lock, self._turns, self._silence():
+        with self._lock, self._turns, self._oracle.silence():
             yield self._settings.visible
-
-    @contextmanager
-    def _silence(self) -> Iterator[None]:
-        """While it lasts, nothing is built on this machine: a clock of microseconds sees what else it does."""
-        self._quiet(True)
-        try:
-            yield
-        finally:
-            self._quiet(False)
 
     def compile_first(self, task: Task, mode: str, caches: Path, limit_s: float) -> Process | None:
         """Compile a task's reference beside what is examined, in a process that its baseline is measured in then.
@@ -167,7 +153,7 @@ class GpuWorker:
 
     def _examined_in_turn(self, process: Process | None, fields: Mapping[str, Any]) -> _Examined:
         """See `examine`."""
-        why, doubts, waited = "", 0, _Watch()
+        why, doubts, waited = "", 0, Waited()
         with self._lock, self._turns, ExitStack() as silent:
             waited.note("turn_s")
             for attempt in range(ATTEMPTS):
@@ -177,14 +163,14 @@ class GpuWorker:
                     given, process = process, None
                     answer, ending = self._examined(fields, bool(doubts), given)
                 except OracleLost as lost:
-                    if self._closed:
+                    if self._oracle.closed:
                         raise EvaluatorError(CLOSED) from lost
                     why = str(lost)
                     _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, why)
                     self._drop_oracle()
                     continue
                 if not isinstance(answer.found, Failure):
-                    return _with_metrics(answer, waited.seconds), None
+                    return answer.with_metrics(waited.seconds), None
                 failure = answer.found
                 if failure.diagnosis.kind == NO_START:  # made while the one before it held all the device's memory, say
                     why = why_ended(failure.diagnosis.message, ending, answer.killed)
@@ -195,12 +181,11 @@ class GpuWorker:
                     ended_result(ending)
                     if doubts == 1:  # most often it was the process, or what was done beside it
                         silent.enter_context(self._processes.none_made())
-                        silent.enter_context(self._silence())
+                        silent.enter_context(self._oracle.silence())
                         continue
                     fields = {**fields, "charge": True}
                     waited.restart()
-                    self._calibrated = False  # the overhead may have changed since, see `clock`
-                    self._calibrate_for(fields["task"])
+                    self._oracle.calibrate_for(fields["task"])
                     waited.note("calibrate_s")
                 else:
                     # Nothing else may run on the device while the next one is timed; one that was right is idle.
@@ -213,7 +198,7 @@ class GpuWorker:
     ) -> tuple[Answer, Future[JobResult[None]]]:
         """One examination in a process of its own. quiet: not before the others that wait have their contexts. given: the
         process, if there is one already. Raises: OracleLost, and the user's errors."""
-        oracle = self._running()
+        oracle = self._oracle.running()
         stayed, self._stayed = self._stayed, None
         dismiss, self._unwanted = self._unwanted, ()
         baseline = bool(fields.get("baseline"))
@@ -229,8 +214,8 @@ class GpuWorker:
         stale = isinstance(answer.found, Failure) and answer.found.diagnosis.kind == STALE
         if not answer.taken and not stale:  # the task was refused, say
             self._give_back(process, stayed is process, locked=not baseline)
-        _raise_error(answer)
-        answer = _with_metrics(answer, {"process_used": float(process.used)})
+        answer.raise_refusal()
+        answer = answer.with_metrics({"process_used": float(process.used)})
         if answer.kept:
             self._stayed = replace(process, used=process.used + 1)
         if stale:
@@ -248,99 +233,15 @@ class GpuWorker:
 
     def close(self) -> None:
         """End all processes. Idempotent."""
-        self._closed = True
+        self._oracle.closed = True
         self._drop_oracle()
         self._processes.close()
         self._turns.close()
         self._finalizer()
 
-    def _started(self) -> OracleProcess:
-        if self._closed:
-            raise EvaluatorError(CLOSED)
-        if self._oracle is None:
-            self._processes.start(locked=True)
-            self._oracle = OracleProcess(
-                self._settings.visible,
-                self._settings.backend,
-                self._settings.hardware,
-                self._folder,
-                self._address,
-                self._settings.quiet,
-                self._quiet,
-                self._settings.others,
-            )
-            self._calibrated = self._filled = False
-        return self._oracle
-
-    def _running(self) -> OracleProcess:
-        """The oracle, started and calibrated, and processes for it."""
-        oracle, why = self._started(), ""
-        for _ in range(ATTEMPTS):
-            if (
-                not self._filled
-            ):  # not before: what they find in the cache is there when the worker is asked for something
-                self._filled = True
-                self._processes.fill()
-            if self._calibrated:
-                return oracle
-            with self._silence():
-                process = self._processes.fresh(locked=True)  # nothing but the evaluator's own model runs in it
-                started = time.monotonic()
-                answer = oracle.ask(Calibrate(process.token, self._processes.unsettled()), START_S)
-            _raise_error(answer)
-            if isinstance(answer.found, Failure):
-                why = why_ended(answer.found.diagnosis.message, process.end, answer.killed)
-                self._filled = False  # the others, too, may have been made too early
-                _log.info("calibration failed: %s", why)
-            else:
-                ended_result(process.end)
-                self._calibrated = True
-                took = time.monotonic() - started
-                _log.info("GPU %s is calibrated after %.1f s: %s", self._settings.index, took, answer.found)
-        if not self._calibrated:
-            raise EvaluatorError(f"GPU {self._settings.index} could not be calibrated in {ATTEMPTS} attempts: {why}")
-        return oracle
-
-    def _calibrate_for(self, task: Task) -> None:
-        """Have the clock's overhead measured among the draws of a task, where a verdict on it is in doubt."""
-        oracle = self._running()
-        process = self._processes.fresh(locked=True)
-        answer = oracle.ask(Calibrate(process.token, self._processes.unsettled(), task), TASK_S + START_S)
-        _raise_error(answer)
-        said = str(answer.found)
-        if isinstance(answer.found, Failure):  # the table of all tasks holds then
-            said = why_ended(answer.found.diagnosis.message, process.end, answer.killed)
-        ended_result(process.end)
-        _log.info("the clock's overhead for task %s: %s", task.name, said)
-
     def _drop_oracle(self) -> None:
-        oracle, self._oracle = self._oracle, None
         self._stayed, self._unwanted = None, ()  # they end with the oracle
-        if oracle is not None:
-            oracle.close()
-            self._processes.go_on()
-
-
-class _Watch:
-    """What an examination waits for, in seconds by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last, self._first = time.perf_counter(), 0.0
-
-    def restart(self) -> None:
-        """What comes now is timed."""
-        self._last = time.perf_counter()
-
-    def note(self, name: str) -> None:
-        """What has passed since the last note, or the last restart. The first one ends before the first examination."""
-        now = time.perf_counter()
-        self.seconds[name] = now - self._last
-        self._last, self._first = now, self._first or now
-
-    def since_first(self, name: str) -> None:
-        """What has passed since the first note."""
-        self.seconds[name] = time.perf_counter() - self._first
+        self._oracle.drop()
 
 
 def _lacks_memory(found: _Examined | TooLarge) -> bool:
@@ -355,14 +256,3 @@ def _given(found: _Examined | TooLarge) -> _Examined:
     if isinstance(found, TooLarge):
         raise found
     return found
-
-
-def _with_metrics(answer: Answer, metrics: Mapping[str, float]) -> Answer:
-    found = answer.found
-    return replace(answer, found=found.with_metrics(metrics)) if isinstance(found, Measured) else answer
-
-
-def _raise_error(answer: Answer) -> None:
-    kinds = {"TaskError": TaskError, "TooLarge": TooLarge, "ConfigError": ConfigError}
-    if isinstance(answer.found, Refused):
-        raise kinds.get(answer.found.error, EvaluatorError)(answer.found.message)

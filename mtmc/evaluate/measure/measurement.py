@@ -16,13 +16,14 @@ from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan, call_time, settled
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
 from mtmc.evaluate.measure.clock import OverheadTable, TimingBudget, median
-from mtmc.evaluate.measure.examination import FULL, Examination, Samples
+from mtmc.evaluate.measure.examination import FULL, Examination
 from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import Examine, Measured
 from mtmc.evaluate.measure.reference_state import ReferenceState
 from mtmc.evaluate.measure.reference_time import ReferenceClock
+from mtmc.evaluate.measure.samples import Samples
 from mtmc.evaluate.measure.timing_validation import (
     CHARGED_SHARE,
     SCREENED_SHARE,
@@ -81,49 +82,24 @@ class Measurement:
             # Where TF32 is allowed, float16 is as precise as it for numbers around one.
             todo = plan(state.task, request.depth, request.check_variants, ("huge",))
             metrics |= examination.check(state, request.source, todo).metrics
-        checks = not request.baseline
-        moved = checks and request.depth == "verify" and state.moved_at_full()
+        moved = not request.baseline and request.depth == "verify" and state.moved_at_full()
         reference, _ = state.reference(FULL, moved)
-        first = Prefetcher(reference.timed(seed, hard=checks) for seed in [self.seed()])
-        number = examination.load(state, FULL, request.source, moved, request.baseline, first.prepare)
-        expected = first.take()
-        assert expected is not None
-        weights = ", weights moved" if moved else ""
-        examination.ask_for(expected, number, f"full shapes, first call{expected.note}{weights}")
+        number, expected = self._first_call(reference, moved)
         checked = time.perf_counter()
         calls = REFERENCE_CALLS[request.depth]
         eager = ReferenceClock(self.backend, self.flags, reference.from_start, state.gateable, calls)
         ahead = eager.enqueues(expected)
         del expected  # gigabytes, and the calls that follow draw their own
         overheads = self.overhead.at_least(state.overhead)
-        judged = self.backend.asynchronous and not request.baseline
-
-        def draw(seed: int) -> ExpectedOutputs:
-            return reference.timed(seed, eager.timed, hard=checks and secrets.randbelow(HARD_ONCE_IN) == 0)
-
-        looks = 0
-
-        def take(budget: TimingBudget, everywhere: bool = False) -> Samples:
-            nonlocal looks
-            looks += 1
-            samples = examination.time(draw, number, budget, ahead, everywhere, lambda: eager.enough)
-            samples.reference_behind = eager.behind_ms
-            return samples
-
-        budget = TIMING_BUDGETS[request.depth]
-        share = SCREENED_SHARE if request.depth == "screen" else 0.0
-        samples = timed(take, budget, overheads, self.quiet, share) if judged else take(budget)
-        state.gateable = eager.gateable
-        share = CHARGED_SHARE if request.charge else share
-        if judged and share:
-            samples, metrics["charged_ms"] = charged(samples, overheads, share)
+        samples, looks, charge = self._timed_calls(reference, number, eager, ahead, overheads)
+        metrics |= charge
         found = runtime(samples, eager.times, state.work, overheads, self.hardware)
-        if judged:
+        if self._judged:
             validate(samples, found, overheads, self.hardware, state.work, lambda: state.bytes_that_matter)
         validated = time.perf_counter()
         found = self._as_called(found, reference, number, eager)
         called = time.perf_counter()
-        if judged and request.depth == "verify" and request.profile:
+        if self._judged and request.depth == "verify" and request.profile:
             # Last: a process that was profiled takes half as long again for each launch, for good.
             metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
         metrics |= {"check_s": checked - started, "time_s": validated - checked, "loop_s": called - validated}
@@ -133,6 +109,50 @@ class Measurement:
             metrics |= reference.calibration.metrics
         told = state.admission
         return replace(found, metrics={**found.metrics, **metrics}, warnings=told.warnings, undecided=told.undecided)
+
+    @property
+    def _judged(self) -> bool:
+        """Whether times are validated: not those of the evaluator's own models, nor where calls end before they return."""
+        return self.backend.asynchronous and not self.request.baseline
+
+    def _first_call(self, reference: Reference, moved: bool) -> tuple[int, ExpectedOutputs]:
+        """Load the candidate at the full shapes and check one call. Returns: its number, and what the call should give."""
+        examination, request = self.examination, self.request
+        hard = not request.baseline
+        first = Prefetcher(reference.timed(seed, hard=hard) for seed in [self.seed()])
+        number = examination.load(self.state, FULL, request.source, moved, request.baseline, first.prepare)
+        expected = first.take()
+        assert expected is not None
+        weights = ", weights moved" if moved else ""
+        examination.ask_for(expected, number, f"full shapes, first call{expected.note}{weights}")
+        return number, expected
+
+    def _timed_calls(
+        self, reference: Reference, number: int, eager: ReferenceClock, ahead: bool, overheads: OverheadTable
+    ) -> tuple[Samples, int, dict[str, float]]:
+        """Timed calls of the candidate, how often they were taken, and "charged_ms" where something is charged."""
+        request, looks = self.request, 0
+
+        def draw(seed: int) -> ExpectedOutputs:
+            hard = not request.baseline and secrets.randbelow(HARD_ONCE_IN) == 0
+            return reference.timed(seed, eager.timed, hard=hard)
+
+        def take(budget: TimingBudget, everywhere: bool = False) -> Samples:
+            nonlocal looks
+            looks += 1
+            samples = self.examination.time(draw, number, budget, ahead, everywhere, lambda: eager.enough)
+            samples.reference_behind = eager.behind_ms
+            return samples
+
+        budget = TIMING_BUDGETS[request.depth]
+        share = SCREENED_SHARE if request.depth == "screen" else 0.0
+        samples = timed(take, budget, overheads, self.quiet, share) if self._judged else take(budget)
+        self.state.gateable = eager.gateable
+        share = CHARGED_SHARE if request.charge else share
+        if not (self._judged and share):
+            return samples, looks, {}
+        samples, charged_ms = charged(samples, overheads, share)
+        return samples, looks, {"charged_ms": charged_ms}
 
     def _as_called(self, found: Measured, reference: Reference, number: int, eager: ReferenceClock) -> Measured:
         """What was found of one call at a time, as the version's user has it: with what the host takes in calls in a row."""

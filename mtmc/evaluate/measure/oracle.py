@@ -58,7 +58,7 @@ from mtmc.evaluate.measure.reference_state import ReferenceState
 from mtmc.evaluate.measure.waiting import CONNECT_S, Waiting
 from mtmc.evaluate.measure.wire import Forget, Gone, Line, Open, Silent
 from mtmc.evaluate.pool.collection import freeze
-from mtmc.evaluate.pool.server import read_message, write_message
+from mtmc.evaluate.pool.messages import read_message, write_message
 from mtmc.hardware import Hardware
 from mtmc.outcome import Diagnosis
 from mtmc.task import Task

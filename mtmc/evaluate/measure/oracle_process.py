@@ -19,7 +19,7 @@ from typing import Any
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.measure.questions import QUIET, About, Answer, Calibrate, Examine
 from mtmc.evaluate.plain import from_plain
-from mtmc.evaluate.pool.server import read_message, write_message
+from mtmc.evaluate.pool.messages import read_message, write_message
 from mtmc.hardware import Hardware
 
 _log = logging.getLogger(__name__)

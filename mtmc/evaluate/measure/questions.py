@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mtmc.errors import ConfigError, EvaluatorError, TaskError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, Timing
 from mtmc.protocols import Depth
@@ -116,3 +117,14 @@ class Answer:
     taken: bool = False
     kept: bool = False
     killed: bool = False
+
+    def with_metrics(self, metrics: Mapping[str, float]) -> Answer:
+        """With further metrics of a version that is right; else as it is."""
+        found = self.found
+        return replace(self, found=found.with_metrics(metrics)) if isinstance(found, Measured) else self
+
+    def raise_refusal(self) -> None:
+        """Raises: TaskError, TooLarge, ConfigError or EvaluatorError, if it says so."""
+        kinds = {"TaskError": TaskError, "TooLarge": TooLarge, "ConfigError": ConfigError}
+        if isinstance(self.found, Refused):
+            raise kinds.get(self.found.error, EvaluatorError)(self.found.message)

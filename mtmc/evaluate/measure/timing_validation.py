@@ -19,9 +19,9 @@ from mtmc.evaluate.measure.clock import (
     summarize,
 )
 from mtmc.evaluate.measure.conversation import Failed
-from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.questions import Measured
 from mtmc.evaluate.measure.reference_state import Work
+from mtmc.evaluate.measure.samples import Samples
 from mtmc.evaluate.measure.wire import Profiled
 from mtmc.hardware import Hardware
 from mtmc.outcome import Diagnosis

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from mtmc.evaluate.check.answers import OutOfMemory, Raised, Text
 from mtmc.evaluate.check.layout import Place
 from mtmc.evaluate.plain import MalformedError, from_plain
-from mtmc.evaluate.pool.server import read_exactly
+from mtmc.evaluate.pool.messages import read_exactly
 from mtmc.task.tensors import map_tensors
 
 HEADER = 8

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.measure.device_lock import shared_folder
 from mtmc.evaluate.measure.jobs import warm
-from mtmc.evaluate.pool.worker import PoolSettings
+from mtmc.evaluate.pool.settings import PoolSettings
 from mtmc.hardware import Hardware
 
 if TYPE_CHECKING:

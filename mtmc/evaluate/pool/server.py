@@ -32,6 +32,7 @@ from mtmc.errors import MtmcError
 from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.pool.collection import loading
 from mtmc.evaluate.pool.job import remove_tree
+from mtmc.evaluate.pool.messages import read_message, write_message
 from mtmc.evaluate.pool.watch import Watch
 from mtmc.evaluate.sandbox.capabilities import end_with_parent, prctl
 from mtmc.evaluate.sandbox.limits import limit_process
@@ -273,28 +274,6 @@ def out_of_memory(error: BaseException) -> bool:
         "can't start new thread",  # for want of memory for its stack
     )
     return isinstance(error, RuntimeError | OSError) and any(phrase in text for phrase in phrases)
-
-
-def read_message(source: socket.socket) -> bytes:
-    """One message: eight bytes of length, then the body. Raises: EOFError if the other side closed first."""
-    size = int.from_bytes(read_exactly(source, 8), "little")
-    return read_exactly(source, size)
-
-
-def write_message(target: socket.socket, body: bytes) -> None:
-    """Inverse of `read_message`. Raises: OSError if the other side is gone."""
-    target.sendall(len(body).to_bytes(8, "little") + body)
-
-
-def read_exactly(source: socket.socket, size: int) -> bytes:
-    """So many bytes. Raises: EOFError if the other side closed first."""
-    parts = bytearray()
-    while len(parts) < size:
-        part = source.recv(min(1 << 20, size - len(parts)))
-        if not part:
-            raise EOFError(f"{len(parts)} of {size} bytes came before the other side closed")
-        parts += part
-    return bytes(parts)
 
 
 def _kill_group(pid: int) -> None:

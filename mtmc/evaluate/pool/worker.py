@@ -10,29 +10,25 @@ crashes, runs out of memory or prints without end is killed with its whole proce
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import pickle
-import socket
-import subprocess
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.plain import MalformedError, returned
 from mtmc.evaluate.pool.first_come import FirstCome
-from mtmc.evaluate.pool.job import Job, JobResult, remove_tree
-from mtmc.evaluate.pool.server import GO_ON, GOODBYE, JOB, STAND_STILL, Order
-from mtmc.evaluate.pool.watch import TASK_LIMIT
-from mtmc.evaluate.sandbox.launch import Sandboxed, start
-from mtmc.evaluate.sandbox.lockdown import Mode
+from mtmc.evaluate.pool.job import JobResult, remove_tree
+from mtmc.evaluate.pool.server import Order
+from mtmc.evaluate.pool.settings import PoolSettings
+from mtmc.evaluate.pool.warm_process import WarmProcess, name_of
 from mtmc.evaluate.sandbox.protection import require
 from mtmc.evaluate.sandbox.seccomp import Profile
 
@@ -42,42 +38,6 @@ Answer = TypeVar("Answer")
 
 START_LIMIT_S = 180.0
 """Seconds a warm process may take to import torch and triton (a cold disk on a busy machine is slow)."""
-
-_OWN_TASKS, _OWN_MIB = 64, 2048  # of the warm process itself and of bubblewrap
-
-_STARTER = """
-from mtmc.evaluate.pool.server import main
-main({fd}, {warm!r}, {arguments!r}, {memory_mib}, {readable!r}, {gpu}, {cores!r})
-"""
-
-
-@dataclass(frozen=True)
-class PoolSettings:
-    """One kind of worker.
-
-    warm: function of a module, called once in the warm process with `arguments`, which are plain JSON.
-    environment: variables of the workers besides the few that are always there.
-    workers: jobs at the same time. timeout_s: wall seconds a job may take. memory_mib: MiB a job may map on top of
-        what the warm process has mapped; all its processes together may use as much.
-    profile: how a job is locked down before its function is called, see `mtmc.evaluate.sandbox.lockdown.lock_down`; None:
-        not at all, for a trusted function that does it by itself (after it has opened a socket, say).
-    sandbox: "auto", "strict" or "off". gpu: with the GPU's devices.
-    readable, writable: files and folders that jobs may read besides what every worker needs, and write besides their own.
-    cores: hardware threads that they keep to; none: all that there are.
-    """
-
-    warm: Callable[..., None]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    workers: int = 1
-    timeout_s: float = 60.0
-    memory_mib: int = 4096
-    profile: Profile | None = "build"
-    sandbox: Mode = "auto"
-    gpu: bool = False
-    readable: tuple[Path, ...] = ()
-    writable: tuple[Path, ...] = ()
-    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +72,7 @@ class Pool:
         self._folder = tempfile.mkdtemp(prefix="mtmc-")
         self._slots = FirstCome(settings.workers)
         self._lock = threading.Lock()
-        self._server: _Server | None = None
+        self._server: WarmProcess | None = None
         self._closed = False
         self._stopped = Stopped()
         self._finalizer = weakref.finalize(self, remove_tree, self._folder)
@@ -191,14 +151,14 @@ class Pool:
             server.close()
         self._finalizer()
 
-    def _running_server(self) -> _Server:
+    def _running_server(self) -> WarmProcess:
         with self._lock:
             if self._closed:
                 raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
             if self._server is None or not self._server.alive():
                 if self._server is not None:
                     self._server.close()
-                self._server = _Server(self._settings, self._folder)
+                self._server = WarmProcess(self._settings, self._folder)
             return self._server
 
     def _run_once(self, order: Order, timeout_s: float) -> JobResult[Any]:
@@ -227,20 +187,13 @@ class Pool:
     def _stopped_s(self) -> float:
         return self._stopped.seconds(time.monotonic())
 
-    def _discard(self, server: _Server) -> None:
+    def _discard(self, server: WarmProcess) -> None:
         if not self._closed:
             _log.warning("a warm worker process died (%s)", name_of(self._settings.warm))
         with self._lock:
             if self._server is server:
                 self._server = None
         server.close()
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """By what name another process finds a function, see `server.resolve`. Raises: EvaluatorError for one it cannot find."""
-    if not function.__qualname__.isidentifier() or function.__module__ == "__main__":
-        raise EvaluatorError(f"{function!r} cannot be a job: only a function at the top level of a module can")
-    return f"{function.__module__}:{function.__qualname__}"
 
 
 def _read(function: Callable[..., Answer], result: JobResult[Any]) -> JobResult[Answer]:
@@ -252,78 +205,3 @@ def _read(function: Callable[..., Answer], result: JobResult[Any]) -> JobResult[
     except MalformedError as error:
         _log.info("an answer of %s that is none: %s", name_of(function), error)
         return replace(result, status="crash", value=None)
-
-
-class _Server:
-    """The pool's side of one warm process."""
-
-    def __init__(self, settings: PoolSettings, folder: str) -> None:
-        self._lock = threading.Lock()
-        self.born = time.monotonic()
-        self.started = False  # whether it has ever forked a job
-        self._log_path = Path(folder) / "server.log"
-        self._control, theirs = socket.socketpair()
-        code = _STARTER.format(
-            fd=theirs.fileno(),
-            warm=name_of(settings.warm),
-            arguments=json.dumps(dict(settings.arguments)),
-            memory_mib=settings.memory_mib,
-            readable=list(map(str, settings.readable)),
-            gpu=settings.gpu,
-            cores=settings.cores,
-        )
-        with theirs:
-            self._process = start(
-                code,
-                Path(folder),
-                mode=settings.sandbox,
-                environment=settings.environment,
-                fds=[theirs.fileno()],
-                readable=settings.readable,
-                writable=settings.writable,
-                gpu=settings.gpu,
-                tasks=settings.workers * TASK_LIMIT + _OWN_TASKS,
-                memory_mib=settings.workers * settings.memory_mib + _OWN_MIB,
-            )
-        self._finalizer = weakref.finalize(self, _end, self._process, self._control)
-
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
-
-    def log_tail(self) -> str:
-        """The end of what the process itself wrote, for an error message."""
-        with contextlib.suppress(OSError):
-            return self._log_path.read_text(errors="replace")[-2000:]
-        return ""
-
-    def submit(self, folder: str) -> Job | None:
-        """A job process about to be forked, with its folder; None if the warm process is gone."""
-        job = Job(folder, self._process.namespaced)
-        try:
-            with self._lock:
-                socket.send_fds(self._control, [JOB], job.their_fds())
-        except OSError:
-            job.close()
-            return None
-        finally:
-            job.close_theirs()
-        return job
-
-    def stand_still(self, on: bool) -> None:
-        """See `Pool.stand_still`."""
-        with self._lock, contextlib.suppress(OSError):  # one that is gone has no jobs
-            self._control.send(STAND_STILL if on else GO_ON)
-
-    def close(self) -> None:
-        """End the process and its jobs."""
-        self._finalizer()
-
-
-def _end(process: Sandboxed, control: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        control.send(GOODBYE)  # the server kills its jobs and exits
-    control.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=2.0)
-    process.end()

@@ -18,8 +18,9 @@ import torch
 
 from mtmc.errors import TaskError, TooLarge
 from mtmc.evaluate.reference.blocks import block_size, blocks, same_bits
+from mtmc.evaluate.reference.bounds import error_bound
 from mtmc.evaluate.reference.calibrating import Calibration
-from mtmc.evaluate.reference.compare import Precision, error_bound, whose
+from mtmc.evaluate.reference.compare import Precision, whose
 from mtmc.evaluate.reference.distance import Limits, distance, in_steps, within_tolerance
 from mtmc.evaluate.reference.effects import Effects, find, kept_tensors
 from mtmc.evaluate.reference.memory import Footprint, Gauge, dense, estimate, free_bytes, in_units, release

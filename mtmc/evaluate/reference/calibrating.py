@@ -16,7 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.reference.compare import FACTOR, Precision, calibrated, with_cut
+from mtmc.evaluate.reference.bounds import FACTOR, calibrated, with_cut
+from mtmc.evaluate.reference.compare import Precision
 from mtmc.evaluate.reference.distance import Limits, distance
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.first_items import Size, first_items

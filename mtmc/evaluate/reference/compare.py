@@ -47,40 +47,16 @@ from typing import Any
 import torch
 
 from mtmc.evaluate.reference.blocks import Index, block_size, blocks
-from mtmc.evaluate.reference.distance import (
-    Distance,
-    Limits,
-    apart,
-    apart_in_steps,
-    distance,
-    in_steps,
-    peak_of,
-    vector_norm,
-)
+from mtmc.evaluate.reference.bounds import FACTOR, calibrated, error_bound
+from mtmc.evaluate.reference.distance import Limits, apart, apart_in_steps, distance, in_steps, peak_of, vector_norm
 from mtmc.evaluate.reference.expected_value import Calibrated, Expected, Mismatch, Precision
 from mtmc.evaluate.reference.faults import Faults, Worst
 from mtmc.evaluate.reference.tf32 import ALLOWED
 from mtmc.task.quantized import is_fp8, readable
-from mtmc.task.tolerance import DEFAULT, Tolerance
+from mtmc.task.tolerance import Tolerance
 
-__all__ = [
-    "Calibrated",
-    "Expected",
-    "Mismatch",
-    "Precision",
-    "calibrated",
-    "check_output",
-    "error_bound",
-    "slack",
-    "whose",
-    "with_cut",
-]
+__all__ = ["Calibrated", "Expected", "Mismatch", "Precision", "check_output", "whose"]
 
-FACTOR = 4.0
-FLOOR_EPS = {torch.float64: 4.0, torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}
-FP8_FLOOR_EPS = 0.25
-"""Of fp8, where the oracle is rounded too: a tenth of the numbers a step off, as roundings of sums in another order fall;
-cutting off instead of rounding puts half of them there."""
 USUAL_MOVES = 4.0
 """Times the root mean square of what TF32 comes to: so much may stand at any place. In deep networks what is lost in the
 first convolutions is noise to the last ones, and an element that two ways of losing leave where it is says nothing of the
@@ -112,49 +88,6 @@ def check_output(name: str, got: torch.Tensor, want: Expected | Calibrated) -> t
     if special is not None:
         return math.inf, special
     return _check_values(name, got, want)
-
-
-def error_bound(
-    dtype: torch.dtype, reference_error: float, rounding_error: float, tolerance: Tolerance = DEFAULT
-) -> float:
-    """Largest norm-wise error that passes, see the module's text.
-
-    reference_error: e(r). rounding_error: e(p). All relative, without unit.
-    """
-    eps = torch.finfo(dtype).eps
-    floor = (FP8_FLOOR_EPS if is_fp8(dtype) else FLOOR_EPS.get(dtype, 1.0)) * eps
-    near_enough = tolerance.error
-    if is_fp8(dtype) and tolerance.steps is not None:
-        near_enough = max(near_enough, tolerance.steps * eps)
-    return max(FACTOR * reference_error, FACTOR * rounding_error, floor, near_enough)
-
-
-def slack(reference: Distance, rounded: Distance, absolute: float) -> float:
-    """What widens rule 3: 0 where even `FACTOR` times the errors of reference and rounded result keep the tolerance
-    beside the oracle. Both distances: taken with the relative tolerance divided by `FACTOR`."""
-    if max(reference.excess, rounded.excess) <= absolute / FACTOR:
-        return 0.0
-    return FACTOR * max(reference.largest, rounded.largest)
-
-
-def calibrated(
-    value: torch.Tensor, oracle: torch.Tensor, rounded: torch.Tensor, tolerance: Tolerance = DEFAULT, least: float = 0.0
-) -> Precision:
-    """The precision of a reference's output, given the float64 results. All floating, of one shape.
-    least: see `Expected`."""
-    limits = Limits.of(value.dtype, tolerance)
-    own, rounding = (distance(each, oracle, limits.relative / FACTOR) for each in (value, rounded))
-    if least:
-        own = own.at_least(least)
-    if is_fp8(value.dtype):
-        return Precision(own.error, rounding.error)
-    wider, most = slack(own, rounding, limits.absolute), FACTOR * max(own.largest, rounding.largest)
-    return Precision(own.error, rounding.error, wider, most=most, peak=peak_of(value))
-
-
-def with_cut(known: Precision, cut: Distance, absolute: float) -> Precision:
-    """A precision whose slack is what operands cut to TF32 come to. cut: of q from o, taken as for `slack`."""
-    return known if cut.excess <= absolute / FACTOR else replace(known, slack=max(known.slack, ALLOWED * cut.largest))
 
 
 def _error_if_right(got: torch.Tensor, want: Expected) -> float | None:

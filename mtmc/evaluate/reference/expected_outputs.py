@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from mtmc.evaluate.reference.compare import Calibrated, Expected, calibrated
+from mtmc.evaluate.reference.bounds import calibrated
+from mtmc.evaluate.reference.compare import Calibrated, Expected
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.hard import TELLS
 from mtmc.task.quantized import readable

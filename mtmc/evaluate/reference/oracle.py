@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import torch
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.reference.bounds import FACTOR
 from mtmc.evaluate.reference.calibrating import measured, narrowest_bytes
-from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected
+from mtmc.evaluate.reference.compare import Calibrated, Expected
 from mtmc.evaluate.reference.distributions import USUAL, Distribution
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.expected_value import FEW_TERMS, Precision

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Size, Varying, power_of_two_above, product
-from mtmc.rewrite.open_sizes import is_open
+from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
-from mtmc.rewrite.space import Group, bare
+from mtmc.rewrite.space import bare
 from mtmc.rewrite.templates.channels_last import (
     FORMATS,
     channels_last_values,
@@ -31,27 +30,19 @@ from mtmc.rewrite.templates.launcher import (
     scope_with_results,
     size_expression,
 )
-from mtmc.rewrite.templates.permuted_body import in_memory_order
-from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.positions import (
     CONVOLUTIONS,
     Windowed,
     allocations,
     analyse,
     constant,
-    digits,
     factor,
     inside_sizes,
     own_memory,
-    shifted,
     size_lines,
-    text_of,
-    times,
 )
-from mtmc.rewrite.templates.writer import Writer, kernel_text
-
-MAX_UNROLLED = 32
-"""Taps of a window that are written out by the compiler; more are gone through by a loop."""
+from mtmc.rewrite.templates.window_kernel import WindowKernel
+from mtmc.rewrite.templates.writer import kernel_text
 
 TILE = 1024
 """Most elements of a tile of channels and places."""
@@ -91,7 +82,7 @@ class Windows:
         found = analyse(graph, body)
         if is_channels_last(stage) and len(found.shape) != len(found.axes) + 2:
             raise NotCovered("windows over other dimensions than those behind the channels")
-        kernel = _Kernel(graph, body, found, name, stage)
+        kernel = WindowKernel(graph, body, found, name, stage)
         kernel.write()
         return _launcher(graph, body, stage, name, kernel)
 
@@ -110,213 +101,7 @@ def _across(channels: int) -> int:
     return min(ACROSS, whole if whole >= ACROSS // 2 else power_of_two_above(channels))
 
 
-class _Kernel:
-    """The kernel in the making."""
-
-    def __init__(self, graph: Graph, body: Body, found: Windowed, name: str, stage: Stage) -> None:
-        self.body, self.found, self.last = body, found, is_channels_last(stage)
-        self.planes = dict(stage.schedule).get("loop") == "planes"
-        self.across = int(dict(stage.schedule).get("across", 0)) if self.last else 0
-        self.along = max(1, stage.number("block") // self.across) if self.across else 0
-        self.writer = Writer(*in_memory_order(graph, body, stage), f"{name}_kernel")
-        window = found.window
-        self.checked = window.ceil or window.adaptive or any(any(size) for size in window.padding)
-        """Whether windows reach over the edges."""
-        self.names = [
-            (self.writer.argument(f"in_{axis}", text, own), self.writer.argument(f"out_{axis}", f"out_{axis}", out))
-            for axis, text, own, out in zip(found.axes, inside_sizes(found), found.inputs, found.outputs, strict=True)
-        ]
-        taps = [constant(size) or MAX_UNROLLED + 1 for size in window.size]
-        self.unrolled = product(tuple((tap,) for tap in taps))[0] <= MAX_UNROLLED
-        self.extents = tuple(self._extent(axis, size) for axis, size in zip(found.axes, window.size, strict=True))
-        """Names of the numbers of taps. An unrolled loop has to know its end at compile time; any other is told it at run
-        time where it is open: a share of an image."""
-
-    def _extent(self, axis: str, size: Size) -> str:
-        if self.unrolled or not is_open(self.writer.graph, size):
-            return f"KERNEL_{axis.upper()}"
-        return self.writer.argument(f"taps_{axis}", f"taps_{axis}", size)
-
-    def write(self) -> None:
-        """Write all of it."""
-        writer, found = self.writer, self.found
-        space = self._space()
-        self._starts()
-        name = found.node.name
-        writer.line(f"{name} = tl.full([{'ALONG, ACROSS' if self.across else 'BLOCK'}], {self._neutral()}, tl.float32)")
-        inside = "place_mask" if self.across else "mask"
-        for axis in range(len(found.axes)):
-            inside = self._tap(axis, inside)
-        self._add(inside)
-        writer.level = 1
-        if found.node.operation == "mean":
-            writer.line(f"{name} = {name} / {self._count()}")
-        variables: Variables = {name: name}
-        write_maps(writer, [node.name for node in found.after], space, variables)
-        for value in self.body.stores:
-            writer.store_at(value, variables[value], space, "mask", "offs")
-
-    def _space(self) -> tuple[Group, ...]:
-        """Which elements of the result a program has."""
-        writer, found = self.writer, self.found
-        index = "plane" if self.planes else "block"
-        writer.line(f"{index} = tl.program_id(0)")
-        if self.planes:
-            pixels = factor([outside for _, outside in self.names])
-            writer.line(f"blocks = tl.cdiv({bare(pixels)}, BLOCK)")
-            writer.line("pixel = plane % blocks * BLOCK + tl.arange(0, BLOCK)")
-            writer.line(f"mask = pixel < {bare(pixels)}")
-            writer.line("plane = plane // blocks")
-        writer.widen(index)
-        if self.planes:
-            writer.line(f"offs = plane * {pixels} + pixel")
-            lead, inside = product(found.node.shape[: -len(found.axes)]), product(found.outputs)
-            return (Group("plane", lead, ""), Group("pixel", inside, "mask"))
-        if self.across:
-            return self._tile()
-        count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()", product(found.node.shape))
-        writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
-        writer.line(f"mask = offs < {count}")
-        return (Group("offs", product(found.node.shape), "mask"),)
-
-    def _tile(self) -> tuple[Group, ...]:
-        """Places and channels of a program."""
-        writer, found, channels = self.writer, self.found, self._channels()
-        count = f"{self.body.stores[0]}.numel() // {found.source}.shape[1]"
-        places = writer.argument("n_places", count, product((found.shape[0], *found.outputs)))
-        writer.line(f"blocks = tl.cdiv({channels}, ACROSS)")
-        writer.line("places = (block // blocks * ALONG + tl.arange(0, ALONG))[:, None]")
-        writer.line("at_channel = (block % blocks * ACROSS + tl.arange(0, ACROSS))[None, :]")
-        writer.line(f"place_mask, channel_mask = places < {places}, at_channel < {channels}")
-        writer.line("mask = place_mask & channel_mask")
-        writer.line(f"offs = places * {channels} + at_channel")
-        lead = product((found.shape[0], *found.outputs))
-        return (Group("places", lead, "place_mask"), Group("at_channel", found.shape[1], "channel_mask"))
-
-    def _channels(self) -> str:
-        return self.writer.argument("n_channels", f"{self.found.source}.shape[1]", self.found.shape[1])
-
-    def _neutral(self) -> str:
-        return 'float("-inf")' if self.found.node.operation == "max" else "0.0"
-
-    def _starts(self) -> None:
-        """Which plane (image and channel) an element is of, and where its window begins."""
-        writer, found = self.writer, self.found
-        outsides = [outside for _, outside in self.names]
-        places = digits("offs", ["", *outsides])
-        if self.across:
-            places = digits("places", ["", *outsides])
-        elif self.last:
-            *places, channel = digits("offs", ["", *outsides, self._channels()])
-            writer.line(f"at_channel = {channel}")
-        elif self.planes:
-            places = ["plane", *digits("pixel", ["", *outsides[1:]])]
-        for axis, letter in enumerate(found.axes):
-            (inside, outside), index = self.names[axis], places[axis + 1]
-            if found.window.adaptive:
-                writer.line(f"at_{letter} = {index}")
-                writer.line(f"from_{letter} = at_{letter} * {inside} // {outside}")
-                writer.line(f"to_{letter} = ((at_{letter} + 1) * {inside} + {outside} - 1) // {outside}")
-            else:
-                stride, padding = (text_of(writer, size[axis]) for size in (found.window.stride, found.window.padding))
-                index = f"({index})" if stride != "1" else index
-                writer.line(f"from_{letter} = {shifted(times(index, stride), padding)}")
-        writer.line(f"{'at_image' if self.last else 'planes'} = {places[0]}")
-        if found.node.operation == "weighted sum":
-            weight = found.node.reads()[1]
-            writer.line(f"channels = planes % {writer.argument('n_channels', f'{weight}.shape[0]', ())}")
-            each = tuple(o // i for o, i in zip(found.node.shape[1], found.shape[1], strict=True))
-            if any(number > 1 for number in each):
-                per = writer.argument("n_each", f"{weight}.shape[0] // {found.source}.shape[1]", ())
-                writer.line(f"planes = planes // {per}  # several results of one channel")
-
-    def _tap(self, axis: int, inside: str) -> str:
-        """Open the loop over the taps of one dimension; the mask of what is inside the operand so far."""
-        writer, letter = self.writer, self.found.axes[axis]
-        loop = "tl.static_range" if self.unrolled else "range"
-        dilation = text_of(writer, self.found.window.dilation[axis])
-        writer.line(f"for tap_{letter} in {loop}({self.extents[axis]}):")
-        writer.level += 1
-        writer.line(f"{letter} = from_{letter} + {times(f'tap_{letter}', dilation)}")
-        if not self.checked:
-            return inside
-        low = f"({letter} >= 0) & " if any(self.found.window.padding[axis]) else ""
-        end = f"to_{letter}" if self.found.window.adaptive else self.names[axis][0]
-        writer.line(f"inside_{letter} = {inside} & {low}({letter} < {end})")
-        return f"inside_{letter}"
-
-    def _add(self, inside: str) -> None:
-        """Read one tap and add it."""
-        writer, found = self.writer, self.found
-        groups = self._inside(inside)
-        variables: Variables = {}
-        value = found.source
-        if writer.tensor(value).contiguous:
-            places = [(axis, size) for axis, (size, _) in zip(found.axes, self.names, strict=True)]
-            offset = "at_image" if self.last else "planes"
-            for axis, size in (*places, *((("at_channel", "n_channels"),) if self.last else ())):
-                offset = f"({offset}) * {size} + {axis}" if "+" in offset else f"{offset} * {size} + {axis}"
-            writer.contiguous.add(value)
-            guard = f"mask={inside}{' & channel_mask' if self.across else ''}, other=0.0"
-            writer.line(f"{value} = tl.load({writer.pointer(value)} + {offset}, {guard}).to(tl.float32)")
-        else:
-            writer.load(found.source, found.shape, groups, value)
-        if found.before:
-            first = writer.body.node(found.before[0].name)
-            assert first is not None
-            variables[(found.source, first.shape)] = value
-            write_maps(writer, [node.name for node in found.before], groups, variables)
-            value = variables[found.before[-1].name]
-        name, operation = found.node.name, found.node.operation
-        if operation == "max":
-            guarded = f"tl.where({inside}, {value}, {self._neutral()})" if self.checked else value
-            writer.line(f"{name} = tl.maximum({name}, {guarded}, propagate_nan=tl.PropagateNan.ALL)")
-        elif operation == "weighted sum":
-            weight = found.node.reads()[1]
-            writer.contiguous.add(weight)
-            tap = "channels"
-            for axis, extent in zip(found.axes, self.extents, strict=True):
-                tap = f"({tap})" if "+" in tap else tap
-                tap = f"{tap} * {extent} + tap_{axis}"
-            guard = "" if self.planes else ", mask=mask, other=0.0"
-            writer.line(f"tap_weight = tl.load({writer.pointer(weight)} + {tap}{guard}).to(tl.float32)")
-            writer.line(f"{name} += {self._guarded(value, inside)} * tap_weight")
-        else:
-            writer.line(f"{name} += {self._guarded(value, inside)}")
-
-    def _inside(self, mask: str) -> tuple[Group, ...]:
-        """The space of the operand's elements that one tap reads."""
-        found, lead = self.found, self.found.shape[: -len(self.found.axes)]
-        axes = tuple(Group(axis, size, mask) for axis, size in zip(found.axes, found.inputs, strict=True))
-        if self.last:
-            channels = Group("at_channel", lead[1], "channel_mask" if self.across else mask)
-            return (Group("at_image", lead[0], mask), *axes, channels)
-        plane = Group("planes", product(lead), "" if self.planes else mask)  # plane by plane it is one number
-        return (plane, *axes) if lead else axes
-
-    def _guarded(self, value: str, inside: str) -> str:
-        """What is loaded outside of the bounds is 0, but work on it may make something else of it."""
-        return f"tl.where({inside}, {value}, 0.0)" if self.found.before and self.checked else value
-
-    def _count(self) -> str:
-        """What a mean divides by."""
-        writer, found, window = self.writer, self.found, self.found.window
-        if window.counted == "all":
-            return factor(list(self.extents))
-        parts = []
-        for at, axis in enumerate(found.axes):
-            tap, padding, inside = self.extents[at], text_of(writer, window.padding[at]), self.names[at][0]
-            end, begin = f"tl.minimum(from_{axis} + {tap}, {shifted(inside, padding, '+')})", f"from_{axis}"
-            if window.adaptive:
-                end = f"to_{axis}"
-            elif window.counted == "inside":
-                end, begin = f"tl.minimum(from_{axis} + {tap}, {inside})", f"tl.maximum(from_{axis}, 0)"
-            writer.line(f"count_{axis} = {end} - {begin}")
-            parts.append(f"count_{axis}")
-        return factor(parts)
-
-
-def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel) -> Printed:
+def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: WindowKernel) -> Printed:
     found, spare = kernel.found, dict[str, Varying]()
     scope = scope_of(graph, body)
     last = channels_last_values(graph, body) if kernel.last else ()

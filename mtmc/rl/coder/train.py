@@ -56,13 +56,7 @@ def train(
     loaded = load_base(base)
     if loaded.tokenizer.chat_template is None:
         loaded.tokenizer.chat_template = TEMPLATE
-    tell("reading the edits")
-    data = load_coder_data(settings, loaded.tokenizer)
-    train, test = data.about["train"], data.about["test"]
-    tell(
-        f"{train['edits']} edits of {train['tasks']} tasks to learn from; {test['edits']} of {test['tasks']} for samples"
-    )
-    tell(f"{data.about['too_long']} are too long and left out")
+    data = _data(loaded, settings, tell)
     trainee = _trainee(loaded, settings)
     judge = Judge(evaluator)
     rows: list[Row] = []
@@ -98,6 +92,18 @@ def train(
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error}): choose another folder with out=") from error
     return CoderResult(files, means(samples))
+
+
+def _data(base: Base, settings: CoderSettings, tell: Callable[[str], None]) -> CoderData:
+    """The edits, and how many they are is told. Raises: as `load_coder_data`."""
+    tell("reading the edits")
+    data = load_coder_data(settings, base.tokenizer)
+    train, test = data.about["train"], data.about["test"]
+    tell(
+        f"{train['edits']} edits of {train['tasks']} tasks to learn from; {test['edits']} of {test['tasks']} for samples"
+    )
+    tell(f"{data.about['too_long']} are too long and left out")
+    return data
 
 
 def _trainee(base: Base, settings: CoderSettings) -> Trainee:
