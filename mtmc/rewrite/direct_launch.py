@@ -36,8 +36,9 @@ class DirectLaunches:
 
     MOST = 256  # kinds of arguments that are remembered
 
-    def __init__(self, kernel):
-        self.kernel, self.known = kernel, {}
+    def __init__(self, launched, constants):
+        """launched: launches the kernel. constants: names of what is compiled into it and given by name, in order."""
+        self.launched, self.constants, self.known = launched, constants, {}
 
     def __getitem__(self, where):
         grid, notes = where
@@ -51,9 +52,9 @@ class DirectLaunches:
                 if notes is not None:
                     notes.launches.append((compiled, (*grid, 1, 1)[:3], given, constants))
                 return compiled[(*grid, 1, 1)[:3]](*given, *constants)
-            compiled = self.kernel[grid](*given, **options)
+            compiled = self.launched(grid, *given, **options)
             loaded = getattr(compiled, "module", None) is not None  # there is a GPU
-            constants = [options[name] for name in self.kernel.arg_names[len(given) :]] if loaded else []
+            constants = [options[name] for name in self.constants] if loaded else []
             if loaded:
                 if len(self.known) == self.MOST:
                     self.known.clear()
@@ -223,14 +224,18 @@ _OF_TENSORS = (
 
 def launched_directly(text: str) -> str:
     """A stage's kernels and launcher, with launches that go to wrapped kernels. The text as it is where none is launched."""
-    kernels, inserts = _KERNEL.findall(text), list[_Insert]()
-    launched = set[str]()
-    for call in ast.walk(ast.parse(text)):
+    tree, inserts = ast.parse(text), list[_Insert]()
+    arguments = {
+        each.name: [one.arg for one in each.args.args] for each in tree.body if isinstance(each, ast.FunctionDef)
+    }
+    kernels, constants = _KERNEL.findall(text), dict[str, list[str]]()
+    for call in ast.walk(tree):
         where = call.func if isinstance(call, ast.Call) else None
         if isinstance(where, ast.Subscript) and isinstance(where.value, ast.Name) and where.value.id in kernels:
-            launched.add(where.value.id)
+            assert isinstance(call, ast.Call)
+            constants[where.value.id] = arguments[where.value.id][len(call.args) :]
             inserts.append((where.value.end_lineno or 0, where.value.end_col_offset or 0, "_directly"))
-    wrapped = [f"{name}_directly = {CLASS}({name})" for name in kernels if name in launched]
+    wrapped = [_wrapped(name, constants[name]) for name in kernels if name in constants]
     text = _with(text, inserts)
     launcher = _LAUNCHER.search(text)
     if not wrapped or launcher is None:
@@ -238,6 +243,15 @@ def launched_directly(text: str) -> str:
     lines = "\n".join(wrapped)
     text = f"{text[: launcher.start()]}{lines}\n\n\n{text[launcher.start() :]}"
     return _noting(text)
+
+
+def _wrapped(name: str, constants: Iterable[str]) -> str:
+    """The launches of one kernel. What launches it is handed on, not the kernel: in a file with Gluon a function of Triton
+    may be launched and nothing else, see `evaluate.audit.gluon_text`."""
+    names = ", ".join(f'"{each}"' for each in constants)
+    names += "," * (names.count('"') == 2)
+    launch = f"lambda grid, *given, **options: {name}[grid](*given, **options)"
+    return f"{name}_directly = {CLASS}(\n    {launch},\n    ({names}),\n)"
 
 
 def is_noted(text: str) -> bool:

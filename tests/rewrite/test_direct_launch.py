@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from mtmc.evaluate.audit.audit import audit
 from mtmc.evaluate.lab import LabEvaluator, LabSettings
 from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, Version, legal_moves
+from mtmc.optimizations.version import CallTimes
 from mtmc.protocols import EvaluationRequest
 from mtmc.rewrite.direct_launch import CLASS, HELPER, is_noted, launched_directly
 from mtmc.rewrite.exported import export_graph
@@ -38,8 +40,6 @@ class Compiled:
 class Kernel:
     """As Triton's jitted function; each launch gives another compiled kernel, so that who is asked shows."""
 
-    arg_names = ("x_ptr", "n", "WIDE", "BLOCK")
-
     def __init__(self, loaded: bool = True) -> None:
         self.loaded, self.made = loaded, list[Compiled]()
 
@@ -54,7 +54,7 @@ class Kernel:
 def wrapped(kernel: Any) -> Any:
     names: dict[str, Any] = {"torch": torch}
     exec(HELPER, names)
-    return names[CLASS](kernel)
+    return names[CLASS](lambda grid, *given, **options: kernel[grid](*given, **options), ("WIDE", "BLOCK"))
 
 
 def test_what_is_alike_goes_straight_to_what_was_compiled() -> None:
@@ -169,11 +169,10 @@ def test_however_a_launch_is_written_it_goes_straight_and_is_noted(launch: str) 
     text = f"@triton.jit\ndef x_kernel(x_ptr, n):\n    pass\n\n\ndef launch_x(x, n, grid):\n    {launch}\n    return x"
     direct = launched_directly(text)
     called = [node.func for node in ast.walk(ast.parse(direct)) if isinstance(node, ast.Call)]
-    [where] = [func for func in called if isinstance(func, ast.Subscript)]
+    [where] = [func for func in called if isinstance(func, ast.Subscript) and ast.unparse(func) != "x_kernel[grid]"]
     assert ast.unparse(where.value) == "x_kernel_directly" and ast.unparse(where.slice).endswith("notes)")
-    assert direct.count(f"= {CLASS}(x_kernel)") == 1 and is_noted(direct) == (
-        "made, é" not in direct and "é" not in direct
-    )
+    assert direct.count(f"= {CLASS}(\n    lambda grid, *given, **options: x_kernel[grid](") == 1
+    assert is_noted(direct) == ("é" not in direct)
 
 
 def test_every_launch_of_products_that_share_a_sum_goes_straight() -> None:
@@ -193,4 +192,43 @@ def test_every_launch_of_products_that_share_a_sum_goes_straight() -> None:
     text, direct = (print_plan(task, graph, each).source for each in (plan, replace(plan, direct_launch=True)))
     launches = len(re.findall(r"\w+_kernel\[", text))
     assert launches >= 1 and len(re.findall(r"\w+_kernel_directly\[", direct)) == launches
-    assert not re.findall(r"\w+_kernel\[", direct)
+    assert set(re.findall(r"\w+_kernel\[\w*", direct)) == {
+        f"{name}[grid" for name in re.findall(r"\w+_kernel(?=\[)", text)
+    }
+
+
+def test_what_is_compiled_in_is_named_as_the_kernel_has_it() -> None:
+    text = (
+        "@triton.jit\ndef x_kernel(x, n, A: tl.constexpr, B: tl.constexpr):\n    pass\n\n\ndef launch_x(x, n):\n    {}"
+    )
+    for launch, names in (
+        ("x_kernel[(n,)](x, n, B=1, A=2, num_warps=4)", '("A", "B")'),
+        ("x_kernel[(n,)](x, n, 2, B=1)", '("B",)'),
+        ("x_kernel[(n,)](x, n, 2, 1)", "()"),
+    ):
+        assert f"\n    {names},\n)" in launched_directly(text.format(launch))
+
+
+def test_a_file_with_gluon_may_launch_directly() -> None:
+    """The audit lets no function of Triton be handed on in such a file."""
+    source = (
+        "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n\nbatch, heads, rows = 2, 8, 4096\n"
+        "VARIANTS = {'small': {'batch': 1, 'rows': 48}, 'odd1': {'batch': 3, 'rows': 33}}\n"
+        "\n\nclass Model(nn.Module):\n    def forward(self, q, k, v):\n"
+        "        return F.scaled_dot_product_attention(F.rms_norm(q, (q.shape[-1],)), k, v)\n\n\ndef get_inputs():\n"
+        "    return [torch.randn(batch, heads, rows, 64).half() for _ in range(3)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    task = task_from_source(source, "norm_and_attention")
+    plan, times = root_plan(export_graph(task)), CallTimes(1.0, 4.0)
+    for words in ("lower rms_norm", "lower scaled_dot_product_attention", "launch the compiled kernels directly"):
+        moves = legal_moves(Version.of(task, plan, hardware("H200"), times=times))
+        [plan] = [move.child for move in moves if move.action.sentence.startswith(words) and move.child]
+    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    assert "gluon" in text and f"= {CLASS}(" in text
+    assert audit(text) is None
+    handed_on = text.replace(
+        "lambda grid, *given, **options: rms_norm_kernel[grid](*given, **options)", "rms_norm_kernel"
+    )
+    refused = audit(handed_on)
+    assert refused is not None and "other than to launch it" in str(refused)

@@ -17,8 +17,8 @@ def rms_kernel(x_ptr, out_ptr, width, BLOCK: tl.constexpr):
 class DirectLaunches:
     """Of one kernel. Types, addresses in multiples of 16 or not, numbers and options are what a kernel is compiled for."""
 
-    def __init__(self, kernel):
-        self.kernel, self.known = kernel, {}
+    def __init__(self, launched, constants):
+        self.launched, self.constants, self.known = launched, constants, {}
 
     def __getitem__(self, grid):
         def launch(*given, **options):
@@ -27,15 +27,15 @@ class DirectLaunches:
             if key in self.known:
                 compiled, constants = self.known[key]
                 return compiled[(*grid, 1, 1)[:3]](*given, *constants)
-            compiled = self.kernel[grid](*given, **options)
+            compiled = self.launched(grid, *given, **options)
             if getattr(compiled, "module", None) is not None:  # it is loaded: there is a GPU
-                self.known[key] = compiled, [options[name] for name in self.kernel.arg_names[len(given) :]]
+                self.known[key] = compiled, [options[name] for name in self.constants]
             return compiled
 
         return launch
 
 
-rms_directly = DirectLaunches(rms_kernel)
+rms_directly = DirectLaunches(lambda grid, *given, **options: rms_kernel[grid](*given, **options), ("BLOCK",))
 
 
 class ModelNew(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Size, is_one
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.awaited_sums import await_sums
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.conv_operand import load_operand
 from mtmc.rewrite.templates.conv_results import write_results
@@ -214,10 +215,7 @@ class ConvKernel:
             writer.contiguous.add(self.weight)
         shape = "[BLOCK_N, BLOCK_M]" if self.swapped else "[BLOCK_M, BLOCK_N]"
         writer.line(f"{name} = tl.zeros({shape}, tl.float32)")
-        if self.loop == "channels":
-            self._channels_walk()
-        else:
-            self._taps_walk()
+        inside = self._channels_walk() if self.loop == "channels" else self._taps_walk()
         writer.line("a = tl.load(filters, mask=row_mask & k_mask[None, :], other=0.0)")
         load_operand(self)
         way = str(self.stage.setting("precision"))
@@ -229,14 +227,17 @@ class ConvKernel:
         exact = f', input_precision="{way}"' if way != "input" else ""
         operands = "tl.trans(b), tl.trans(a)" if self.swapped else "a, b"
         writer.line(f"{name} = tl.dot({operands}, {name}{exact})")
+        if self._left_is_made():
+            await_sums(writer, [name], inside, self.stage)
         writer.level -= 1
         if self.swapped and not self.reduces:
             writer.line(f"{name} = tl.trans({name})")
 
-    def _taps_walk(self) -> None:
-        """One step a slice of channels at a tap; the taps stand outermost in the filters."""
+    def _taps_walk(self) -> str:
+        """One step a slice of channels at a tap; the taps stand outermost in the filters. Returns what holds in the loop."""
         writer, pointer, outer = self.writer, self.writer.pointer(self.weight), ""
         if self.single_tap:
+            inside = f"start < {self.n_inner}"
             writer.line(f"for start in range(0, {self.n_inner}, BLOCK_K):")
             writer.level += 1
             writer.line("ks = start + tl.arange(0, BLOCK_K)")
@@ -245,6 +246,7 @@ class ConvKernel:
                 f"taps_{axis}" if self._has_phase(at) else f"KERNEL_{axis.upper()}" for at, axis in enumerate(self.axes)
             ]
             writer.line(f"blocks_k = tl.cdiv({self.n_inner}, BLOCK_K)")
+            inside = f"step < {' * '.join(counts)} * blocks_k"
             writer.line(f"for step in range(0, {' * '.join(counts)} * blocks_k):")
             writer.level += 1
             writer.line("ks = step % blocks_k * BLOCK_K + tl.arange(0, BLOCK_K)")
@@ -263,6 +265,7 @@ class ConvKernel:
         else:
             channel = f"({bracketed(outer)} * {self.n_channels} + {self.channels})" if outer else self.channels
             writer.line(f"filters = {pointer} + {channel} * {self.n_inner} + ks[None, :]")
+        return inside
 
     @property
     def turned_filters(self) -> bool:
@@ -290,9 +293,15 @@ class ConvKernel:
             number = f"{bracketed(number)} * KERNEL_{axis.upper()} + {own}" if number else own
         return number
 
-    def _channels_walk(self) -> None:
+    def _left_is_made(self) -> bool:
+        """Whether the left tile of the product is made in registers, of what was loaded."""
+        value = self.found.source if self.swapped else self.weight
+        rounded = is_rounded(self.stage) and value not in self.rounded
+        return rounded or bool(self.swapped and self.found.before)
+
+    def _channels_walk(self) -> str:
         """One step a slice of all taps of all channels, as they lie in the filters: by channel and then by tap, or the other
-        way where channels lie last."""
+        way where channels lie last. Returns what holds in the loop."""
         writer = self.writer
         extents = [f"KERNEL_{axis.upper()}" for axis in self.axes]
         writer.line(f"n_k = {' * '.join([self.n_inner, *extents])}")
@@ -306,6 +315,7 @@ class ConvKernel:
             self._taps("ks[:, None]", ["", *extents])
         self._reach()
         writer.line(f"filters = {writer.pointer(self.weight)} + {self.channels} * n_k + ks[None, :]")
+        return "start < n_k"
 
     def _taps(self, index: str, counts: list[str]) -> None:
         """Which tap `index` is of along each dimension."""

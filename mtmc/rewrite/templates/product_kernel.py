@@ -8,6 +8,7 @@ from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Graph, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.awaited_sums import await_sums
 from mtmc.rewrite.templates.moved_results import Back, offset_of
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose, triangle
@@ -204,6 +205,7 @@ class ProductKernel:
             add_scaled(self.operands)
         else:
             self._add_up()
+            self._await_sums(last)
         for factor in found.factors:
             self.variables[factor.dot.name] = factor.dot.name
         writer.level -= 1
@@ -249,6 +251,12 @@ class ProductKernel:
                 self.writer.line(f"{accumulator} += tl.dot({operands})")
             else:
                 self.writer.line(f"{accumulator} = tl.dot({operands}, {accumulator}{exact})")
+
+    def _await_sums(self, last: str) -> None:
+        """Have the tensor cores end with a slice where they read its left tile from registers. last: where slices end."""
+        made = self.found.prologue if self.swapped else self.found.before or self.found.made
+        if made:
+            await_sums(self.writer, [each.dot.name for each in self.found.factors], f"start < {last}", self.stage)
 
     @property
     def tables(self) -> tuple[str, ...]:
