@@ -9,7 +9,7 @@ ask for them.
 from __future__ import annotations
 
 import hashlib
-import io
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -62,12 +62,12 @@ def grow_tails(tensor: torch.Tensor, seed: int) -> None:
         tensor.mul_(factors.to(tensor.dtype))
 
 
-def with_tails(state: bytes, seed: int, device: str) -> dict[str, torch.Tensor]:
-    """The tensors of a saved state, those that are not one value throughout with tails."""
-    loaded: dict[str, torch.Tensor] = torch.load(io.BytesIO(state), map_location=device, weights_only=True)
-    for tensor in loaded.values():
+def with_tails(weights: Mapping[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    """Copies of the tensors of a state, those that are not one value throughout with tails."""
+    grown = {name: tensor.clone() if isinstance(tensor, torch.Tensor) else tensor for name, tensor in weights.items()}
+    for tensor in grown.values():
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.numel() >= LEAST:
             low, high = torch.aminmax(tensor.detach())
             if bool(low != high):
                 grow_tails(tensor, seed)
-    return loaded
+    return grown

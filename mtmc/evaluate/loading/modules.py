@@ -7,7 +7,6 @@ worker processes only.
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import sys
 import types
@@ -123,11 +122,10 @@ def construct(
     On fake tensors a constructor may read values, see `mtmc.evaluate.loading.fake`.
     Raises: whatever the constructor raises.
     """
-    import torch
-
     from mtmc.evaluate.loading.degenerate import move_degenerate, moving_initializers
     from mtmc.evaluate.loading.fake import constructed
     from mtmc.evaluate.loading.heavy_tails import HeavyTails, with_tails
+    from mtmc.evaluate.loading.saved_state import saved_state
 
     def make() -> Any:
         with contextlib.ExitStack() as stack:
@@ -142,8 +140,8 @@ def construct(
 
     model = constructed(lambda: _made_on(device, seed, make), make_real, device)
     if state is not None:
-        plain = None if moved else torch.load(io.BytesIO(state), map_location=device, weights_only=True)
-        model.load_state_dict(with_tails(state, seed, device) if plain is None else plain)
+        weights = saved_state(state, device)
+        model.load_state_dict(with_tails(weights, seed) if moved else weights)
     if moved:
         move_degenerate(model, seed)
     return model if device == "cpu" else _move_model(model, device)
