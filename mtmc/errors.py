@@ -57,3 +57,7 @@ class ModelDown(ModelError):
 
 class EvaluatorError(MtmcError):
     """An evaluator whose own means are missing (no GPU, no recording, no compiler for the target)."""
+
+
+CLOSED = "this evaluator is closed; open a new one to evaluate more"
+"""What an `EvaluatorError` says of an evaluator that is asked after its end."""

@@ -75,6 +75,12 @@ class Outcome:
         """Whether this version is right and has a runtime, so that it may be compared by speed."""
         return self.status == "ok"
 
+    @property
+    def verdict(self) -> str:
+        """The status and, where there is a diagnosis, its kind and message."""
+        found = self.diagnosis
+        return self.status if found is None else f"{self.status}: {found.kind}: {found.message}"
+
 
 @dataclass(frozen=True)
 class Cost:

@@ -67,6 +67,11 @@ def canonical_text(source: str) -> str:
     return "\n".join(lines)
 
 
+def names_in(node: ast.AST) -> set[str]:
+    """All names that a piece of text mentions; of a function not its own, unless it calls itself."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
 def is_main_guard(test: ast.expr) -> bool:
     """Whether a condition is `__name__ == "__main__"`."""
     return (

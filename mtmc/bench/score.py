@@ -67,7 +67,7 @@ def _scored(
     spent: list[tuple[Depth, float, Outcome]] = []
     root = _evaluate(task, root_source(task), "screen", setup.options.seed, evaluator, spent)
     if not root.ok:
-        raise TaskError(f"the reference of task {task.name} fails its own evaluation: {_told(root)}")
+        raise TaskError(f"the reference of task {task.name} fails its own evaluation: {root.verdict}")
     baselines = evaluator.baselines(task)
     judged = [_judge(path, problem, task, setup, evaluator, spent) for path in paths]
     right = [each for each in judged if each.outcome.ok and each.outcome.runtime_ms]
@@ -93,7 +93,7 @@ def _scored(
         statuses=dict(Counter(each.outcome.status for each in judged)),
         gpu_seconds=gpu_seconds(spent),
         seconds=time.monotonic() - started,
-        finished="" if best.outcome.ok else _told(best.outcome),
+        finished="" if best.outcome.ok else best.outcome.verdict,
         candidate=best.path.name,
         undecided=root.undecided,
         tolerance=task.tolerance.contract(best.outcome.metrics),
@@ -129,9 +129,3 @@ def _evaluate(
     [outcome] = evaluator.evaluate([request])
     spent.append((gate, time.monotonic() - started, outcome))
     return outcome
-
-
-def _told(outcome: Outcome) -> str:
-    """Status and reason in one line."""
-    found = outcome.diagnosis
-    return outcome.status if found is None else f"{outcome.status}: {found.kind}: {found.message}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.cli.command import CUT_SHORT, Command, Interrupted, print_settings
+from mtmc.cli.command import CUT_SHORT, Command, Interrupted, add_dry_run, print_settings
 
 if TYPE_CHECKING:
     from mtmc.bench import BenchSettings
@@ -89,7 +89,7 @@ def _list(settings: BenchSettings, out: str | None, level: str, answer: dict[str
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="only say which of the chosen problems load")
-    parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+    add_dry_run(parser)
 
 
 def _settings_help() -> str:

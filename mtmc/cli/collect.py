@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.cli.command import Command, Interrupted, print_settings
+from mtmc.cli.command import Command, Interrupted, add_dry_run, print_settings
 from mtmc.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _parquet(folders: Sequence[Path], benchmark: str, output: Path, answer: dict
 
 
 def _collect_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+    add_dry_run(parser)
 
 
 def _dataset_arguments(parser: argparse.ArgumentParser) -> None:

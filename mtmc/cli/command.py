@@ -38,6 +38,11 @@ class Interrupted(KeyboardInterrupt):
         self.hint = hint
 
 
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Add --dry-run, which has a command print its settings alone."""
+    parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+
+
 def print_settings(settings: Any) -> None:
     """Print settings as a file of them would have them, for --dry-run. settings: plain data, or as Hydra composes them."""
     from omegaconf import OmegaConf

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtmc.cli.command import CUT_SHORT, Command, print_settings
+from mtmc.cli.command import CUT_SHORT, Command, add_dry_run, print_settings
 from mtmc.cli.documents import run_document
 from mtmc.cli.single import resumable, run
 
@@ -63,7 +63,7 @@ def _resume(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
 
 def _search_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "--multirun", action="store_true", help="a sweep: settings may have several values, a,b")
-    parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+    add_dry_run(parser)
     parser.add_argument("--cfg", choices=("job", "hydra", "all"), help="print what Hydra composes, do nothing")
     parser.add_argument(
         "--config-dir", metavar="FOLDER", default="", help="a folder with more config files, in its own groups too"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.cli.coder import CODER_TRAINING
-from mtmc.cli.command import Command, Interrupted, print_settings
+from mtmc.cli.command import Command, Interrupted, add_dry_run, print_settings
 from mtmc.cli.gain import GAIN_TRAINING
 from mtmc.cli.trainee import run_training, say, settings_help
 from mtmc.search.display import terminal_bars
@@ -90,7 +90,7 @@ def _numbers(row: Mapping[str, Any]) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+    add_dry_run(parser)
 
 
 def _settings_help() -> str:

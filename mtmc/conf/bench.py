@@ -30,16 +30,12 @@ def compose_bench(texts: Sequence[str]) -> tuple[BenchSettings, SearchConfig]:
     """
     texts = [f"budget.evaluations={short[1]}" if (short := _SHORT_BUDGET.fullmatch(text)) else text for text in texts]
     types = setting_fields(BenchSettings)
-    own = [text for text in texts if _name(text) in types]
-    rest = [text for text in texts if _name(text) not in types]
+    own = [text for text in texts if parsing.name_in(text) in types]
+    rest = [text for text in texts if parsing.name_in(text) not in types]
     for text in rest:
-        _check_name(_name(text), types)
+        _check_name(parsing.name_in(text), types)
     settings = _settings(own, types)
     return settings, compose([_STAND_IN, "dumps=false", *rest])
-
-
-def _name(text: str) -> str:
-    return text.partition("=")[0].lstrip("+~")
 
 
 def _check_name(name: str, types: dict[str, Any]) -> None:

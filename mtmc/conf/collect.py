@@ -25,18 +25,14 @@ def compose_collect(texts: Sequence[str]) -> tuple[CollectSettings, Part, str | 
     Raises: ConfigError naming the setting, its value and the fix.
     """
     types = setting_fields(CollectSettings)
-    own = [text for text in texts if _name(text) in types]
-    rest = [text for text in texts if _name(text) not in types]
-    for name in map(_name, rest):
+    own = [text for text in texts if parsing.name_in(text) in types]
+    rest = [text for text in texts if parsing.name_in(text) not in types]
+    for name in map(parsing.name_in, rest):
         if name.split(".")[0] not in (OUT, EVALUATOR):
             refuse_old(name)
             raise ConfigError(f"there is no setting {name!r}: {parsing.nearest(name, [*types, OUT, EVALUATOR])}")
     config = compose([_STAND_IN, *rest])
     return _settings(own, types), config.evaluator, config.out
-
-
-def _name(text: str) -> str:
-    return text.partition("=")[0].lstrip("+~")
 
 
 def _settings(texts: Sequence[str], types: dict[str, Any]) -> CollectSettings:

@@ -50,6 +50,11 @@ def name_of(override: Override) -> str:
     return str(override.key_or_group)
 
 
+def name_in(text: str) -> str:
+    """The dotted name of the setting that a text sets, whatever it sets it to."""
+    return text.partition("=")[0].lstrip("+~")
+
+
 def typed_value(override: Override) -> str:
     """The value as it was typed."""
     return str(override.input_line).partition("=")[2]

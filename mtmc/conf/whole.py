@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from mtmc.conf import SearchConfig, compose
+from mtmc.conf.overrides import name_in
 from mtmc.errors import ConfigError
 
 _STAND_IN = "task=softmax"
@@ -20,6 +21,6 @@ def compose_whole(texts: Sequence[str]) -> SearchConfig:
     Raises: ConfigError naming the setting, its value and the fix.
     """
     texts = [f"budget.evaluations={short[1]}" if (short := _SHORT_BUDGET.fullmatch(text)) else text for text in texts]
-    if any(text.partition("=")[0].lstrip("+~") == "task" for text in texts):
+    if any(name_in(text) == "task" for text in texts):
         raise ConfigError("mtmc optimize takes a model, not a task: give MODULE:FUNCTION, or use mtmc search task=...")
     return compose([_STAND_IN, *texts])

@@ -15,7 +15,7 @@ from mtmc.dropin.modes import why_not_now
 from mtmc.dropin.module_state import ModuleState
 from mtmc.dropin.recipe import Recipe
 from mtmc.dropin.traced import traced_call
-from mtmc.dropin.verify import why_not_right
+from mtmc.dropin.verify import in_one_line, why_not_right
 from mtmc.dropin.winner import NOT_HERE, Winner
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Record:
                     except Exception as error:
                         if launched and winner.mutated:
                             raise  # its tensors may be half changed, and the original would start from there
-                        reason = f"its kernels could not be launched: {type(error).__name__}: {_short(error)}"
+                        reason = f"its kernels could not be launched: {in_one_line(error)}"
                         winner.give_up(admitted, reason)
                         continue
                     self.kernel_calls += 1
@@ -179,7 +179,3 @@ class Record:
         self._reason = reason
         _log.info("a version of %s is not used: %s", type(self.original).__name__, reason)
         return reason
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

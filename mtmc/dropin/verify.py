@@ -81,11 +81,11 @@ def _trial(
     try:
         wanted = _calls(winner, module, original, tensors)
     except Exception as error:  # a module may raise anything
-        return None if may_raise else f"the original raises {type(error).__name__}: {_line(error)}"
+        return None if may_raise else f"the original raises {in_one_line(error)}"
     try:
         found = _calls(winner, module, lambda *args, **kwargs: _launched(winner, args, kwargs), tensors)
     except Exception as error:  # whatever a launch can raise
-        return f"a call raises {type(error).__name__}: {_line(error)}"
+        return f"a call raises {in_one_line(error)}"
     lost = sorted({*wanted.touched} - {*found.touched, *winner.mutated_names()})
     if lost:
         return f"the original changes {', '.join(lost)}, which kernels do not"
@@ -173,5 +173,6 @@ def _sizes(tensors: Sequence[torch.Tensor]) -> str:
     return ", ".join("x".join(map(str, tensor.shape)) or "1" for tensor in tensors)
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+def in_one_line(error: Exception) -> str:
+    """The type and the message of an error, which may be long."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

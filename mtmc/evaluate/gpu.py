@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mtmc.errors import ConfigError, EvaluatorError
+from mtmc.errors import ConfigError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.compiling.build import Built
@@ -36,8 +36,9 @@ from mtmc.evaluate.profiling.profiler import profile
 from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
 from mtmc.evaluate.settings import require_numbers
+from mtmc.evaluate.threaded import ThreadedEvaluator
 from mtmc.outcome import Outcome, of_kernels
-from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
+from mtmc.protocols import EvaluationRequest, EvaluatorSettings
 from mtmc.task import Task
 from mtmc.tree import source_hash
 
@@ -97,7 +98,7 @@ class GpuSettings(EvaluatorSettings):
         return visible_devices(self.devices)[0].hardware.name
 
 
-class GpuEvaluator(Evaluator):
+class GpuEvaluator(ThreadedEvaluator):
     """Evaluates versions on GPUs; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
     verifies = True
@@ -137,23 +138,6 @@ class GpuEvaluator(Evaluator):
         self._builds = Builds(self._build_settings(), lambda: self._all[0].about().facts, self._warm_up)
         self._told: set[tuple[str, str]] = set()
         self._closed = False
-
-    def __enter__(self) -> GpuEvaluator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
-        """One outcome per request, same order. Builds run at the same time, one candidate at a time on each GPU.
-
-        Raises: TaskError if a reference cannot be measured; EvaluatorError if the evaluator's own means fail.
-        """
-        if self._closed:
-            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
-        if len(requests) > 1:
-            return list(self._threads.map(self._evaluate_one, requests))
-        return [self._evaluate_one(request) for request in requests]
 
     def baselines(self, task: Task) -> dict[str, Outcome]:
         """What the task's versions are compared with: eager, torch.compile in two modes, as far as the settings name them.

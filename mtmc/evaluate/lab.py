@@ -13,13 +13,13 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mtmc.errors import ConfigError, EvaluatorError
+from mtmc.errors import ConfigError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.check.check import check, weaknesses
@@ -47,9 +47,10 @@ from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
 from mtmc.evaluate.sandbox.seccomp import Profile
 from mtmc.evaluate.settings import require_numbers
+from mtmc.evaluate.threaded import ThreadedEvaluator
 from mtmc.hardware import for_target, hardware
 from mtmc.outcome import Diagnosis, Outcome, of_kernels
-from mtmc.protocols import Depth, EvaluationRequest, Evaluator, EvaluatorSettings
+from mtmc.protocols import Depth, EvaluationRequest, EvaluatorSettings
 from mtmc.task import Task, Variant
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class LabSettings(EvaluatorSettings):
         return (hardware(self.hardware) if self.hardware else for_target(self.target)).name
 
 
-class LabEvaluator(Evaluator):
+class LabEvaluator(ThreadedEvaluator):
     """Evaluates versions in worker processes; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
     profiles = True
@@ -136,23 +137,6 @@ class LabEvaluator(Evaluator):
             profile,
             sandbox,
         )
-
-    def __enter__(self) -> LabEvaluator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
-        """One outcome per request, same order; up to `workers` at the same time.
-
-        Raises: TaskError if a reference fails; EvaluatorError if the workers do.
-        """
-        if self._closed:
-            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
-        if len(requests) > 1:
-            return list(self._threads.map(self._evaluate_one, requests))
-        return [self._evaluate_one(request) for request in requests]
 
     def imports(self, source: str) -> Outcome | None:
         """See `protocols.Evaluator.imports`."""

@@ -17,6 +17,7 @@ from mtmc.evaluate.gpu import GpuSettings
 from mtmc.evaluate.lab import LabSettings
 from mtmc.evaluate.ray_slots import Slots, first_line
 from mtmc.evaluate.settings import require_numbers
+from mtmc.evaluate.threaded import ThreadedEvaluator
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
 from mtmc.task import Task
@@ -70,7 +71,7 @@ class RaySettings(EvaluatorSettings):
         return "" if checked is None else checked.known_hardware()
 
 
-class RayEvaluator(Evaluator):
+class RayEvaluator(ThreadedEvaluator):
     """Evaluates versions on a cluster; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
     def __init__(self, settings: RaySettings, opener: Callable[[], Evaluator] | None = None) -> None:
@@ -105,23 +106,6 @@ class RayEvaluator(Evaluator):
     def slots(self) -> int:
         """How many evaluations may be under way."""
         return len(self._slots)
-
-    def __enter__(self) -> RayEvaluator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
-        """One outcome per request, same order; as many at the same time as there are slots.
-
-        Raises: what the evaluator of a slot raises; EvaluatorError where the cluster is gone or has no room.
-        """
-        if self._closed:
-            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
-        if len(requests) > 1:
-            return list(self._threads.map(self._evaluate_one, requests))
-        return [self._evaluate_one(request) for request in requests]
 
     def baselines(self, task: Task) -> dict[str, Outcome]:
         """See `protocols.Evaluator.baselines`."""

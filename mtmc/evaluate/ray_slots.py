@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mtmc.errors import ConfigError, EvaluatorError, MtmcError
+from mtmc.errors import CLOSED, ConfigError, EvaluatorError, MtmcError
 from mtmc.evaluate.shared import answer, value_of
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.task import Task
@@ -180,7 +180,7 @@ class Slots:
             if self._failed is not None:
                 raise self._failed
             if self._closed:
-                raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
+                raise EvaluatorError(CLOSED)
             if len(self._greeted) < len(self._all):
                 waited = time.monotonic()  # one is at work, and will be free
             elif time.monotonic() - waited > self._wait_s:

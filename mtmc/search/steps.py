@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 
 from mtmc.errors import TaskError
-from mtmc.outcome import Cost, Outcome
+from mtmc.outcome import Cost
 from mtmc.protocols import Depth
 from mtmc.search.account import Account, charges
 from mtmc.search.budget import allowances, batch_size, exhausted
@@ -36,7 +36,7 @@ def prepare(run: Run) -> None:
     _, outcome = outcome_of(run, attempt.source, "screen", ROOT_TRIAL)
     run.evaluations = run.store.evaluations()
     if not outcome.ok:
-        raise TaskError(f"the reference of task {run.task.name} fails its own evaluation: {_why(outcome)}")
+        raise TaskError(f"the reference of task {run.task.name} fails its own evaluation: {outcome.verdict}")
     told = profiled(run, attempt.source, outcome, ROOT_TRIAL)
     gate: Depth = "screen" if told is None else GATE
     outcome = told or outcome
@@ -240,8 +240,3 @@ def _cost(attempts: list[Attempt]) -> Cost:
     for attempt in attempts:
         total = coding_cost(total, attempt.cost)
     return total
-
-
-def _why(outcome: Outcome) -> str:
-    diagnosis = outcome.diagnosis
-    return outcome.status if diagnosis is None else f"{outcome.status}: {diagnosis.kind}: {diagnosis.message}"

@@ -12,7 +12,7 @@ import argparse
 import random
 import sys
 
-from tests.rewrite.interpreting import interpret
+from tests.rewrite.interpreting import interpret_ways
 from tests.rewrite.references import reference
 
 SHAPES = (("n", "k", "m"), ("n", "m"), ("3", "n", "m"), ("n", "2", "k"), ("n", "4", "k"))
@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=40)
     asked = parser.parse_args()
     sources = {f"chain{seed}": chain(seed) for seed in range(asked.seed * 1000, asked.seed * 1000 + asked.count)}
-    found = interpret([{"name": name, "source": source, "ways": WAYS} for name, source in sources.items()])
+    found = interpret_ways(sources, WAYS)
     wrong = {name: told for name, told in found.items() if told and "was not lowered" not in told}
     for name, told in wrong.items():
         sys.stdout.write(f"{name}: {told}\n{sources[name][sources[name].index('def forward') :]}\n")

@@ -15,3 +15,8 @@ def interpret(cases: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
     program = Path(__file__).with_name("interpreted.py")
     found: dict[str, str | None] = json.loads(interpreted(program, given=json.dumps(cases)))
     return found
+
+
+def interpret_ways(sources: Mapping[str, str], ways: Sequence[Sequence[str]]) -> dict[str, str | None]:
+    """The same of references by name, each in all of these ways, see `interpreted.py`."""
+    return interpret([{"name": name, "source": source, "ways": ways} for name, source in sources.items()])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from mtmc.action import Action
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
-from mtmc.rewrite.plan import Plan
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.task import Task
 
 
-def version(task: Task, plan: Plan, gpu: str = "H100") -> Version:
-    """The version that a plan is."""
-    return Version.of(task, plan, hardware(gpu))
+def version(task: Task, plan: Plan | None = None, gpu: str = "H100") -> Version:
+    """The version that a plan is; the root without one."""
+    return Version.of(task, plan or root_plan(export_graph(task)), hardware(gpu))
 
 
 def actions_on(start: Version) -> list[Action]:

@@ -9,14 +9,12 @@ import pytest
 from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import table
-from mtmc.rewrite.plan import root_plan
-from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates.attention_window import window_of
 from mtmc.rewrite.templates.softmax_product import analyse
 from mtmc.task import Task, task_from_source
 from tests.breadth import share
 from tests.rewrite.interpreting import interpret
-from tests.rewrite.test_plan import version
+from tests.rewrite.printing import attention_text
 
 REFERENCE = """
 import torch
@@ -109,13 +107,7 @@ def covered(task: Task) -> list[str]:
 
 
 def source_of(name: str, settings: dict[str, int | str]) -> str:
-    task = task_of(name)
-    graph = export_graph(task)
-    root = version(task, graph, root_plan(graph))
-    kernel = root.as_kernel(tuple(covered(task)), {})
-    assert kernel is not None and kernel.template == "attention"
-    parts = [stage for stage in root.plan.stages if stage.ops[0] in kernel.ops]
-    return print_plan(task, graph, root.plan.with_merged(graph, parts, kernel.scheduled(settings))).source
+    return attention_text(task_of(name), covered(task_of(name)), settings)
 
 
 @pytest.mark.parametrize("name", CASES)

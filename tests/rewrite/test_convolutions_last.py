@@ -9,8 +9,7 @@ from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
-from tests.rewrite.stepping import actions_on, child_of
-from tests.rewrite.test_layout import version
+from tests.rewrite.stepping import actions_on, child_of, version
 
 TEMPLATE = """
 import torch

@@ -13,7 +13,7 @@ from mtmc.rewrite.plan import merged_ops
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
 from tests.rewrite.interpreting import interpret
-from tests.rewrite.test_layout import version
+from tests.rewrite.stepping import version
 
 REFERENCE = """
 import torch

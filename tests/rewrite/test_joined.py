@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import graph_of
-from mtmc.rewrite.source import print_plan
-from mtmc.task import task_from_source
-from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.printing import text_after
 from tests.rewrite.references import reference
 
 LAYERS = "self.q, self.k = nn.Linear(k, 24), nn.Linear(k, 8, bias=False)"
@@ -28,9 +24,7 @@ def test_joined_layers_are_right() -> None:
 
 def test_what_a_loop_works_out_has_no_name_from_before_it() -> None:
     """Triton would carry it around the loop, and refuse its other type."""
-    task = task_from_source(HEADS, "heads")
-    plan = apply(task, [JOIN, PICK])
-    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    text = text_after(HEADS, [JOIN, PICK])
     (kernel,) = re.findall(r"@triton\.jit\n.*?\n\n\n", text, re.DOTALL)
     before = set(re.findall(r"^    (\w+) = ", kernel, re.MULTILINE))
     inside = set(re.findall(r"^        (\w+) = ", kernel, re.MULTILINE))

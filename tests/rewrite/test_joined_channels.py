@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from mtmc.hardware import hardware
@@ -11,25 +13,25 @@ from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.printing import forward_of
 
-JOINED = """
+TEMPLATE = """
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 
 class Model(nn.Module):
     def __init__(self, channels):
         super().__init__()
-        self.one, self.other = nn.Conv2d(channels, 16, 3, padding=1), nn.Conv2d(channels, 16, 3, padding=1)
-        self.norm = nn.BatchNorm2d(32)
+        {layers}
 
-    def forward(self, x):
-        y = torch.cat((self.one(x), self.other(x)), 1)
-        return self.norm(y), y
+    def forward(self, {arguments}):
+        {lines}
 
 
 def get_inputs():
-    return [torch.randn(BATCH, 16, 6, 5)]
+    return [{inputs}]
 
 
 def get_init_inputs():
@@ -37,36 +39,32 @@ def get_init_inputs():
 
 
 BATCH = 8
-VARIANTS = {"small": {"BATCH": 2}, "odd1": {"BATCH": 3}}
+VARIANTS = {{"small": {{"BATCH": 2}}, "odd1": {{"BATCH": 3}}}}
 """
 
 
-NAMED = """
-import torch
-import torch.nn as nn
+def module(layers: Sequence[str], lines: Sequence[str], arguments: str = "x") -> str:
+    """A module of channels by these lines of its constructor and of its forward. arguments: images of 16 channels."""
+    inputs = ", ".join("torch.randn(BATCH, 16, 6, 5)" for _ in arguments.split(", "))
+    texts = {name: "\n        ".join(each) for name, each in (("layers", layers), ("lines", lines))}
+    return TEMPLATE.format(**texts, arguments=arguments, inputs=inputs)
 
 
-class Model(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.norm = nn.BatchNorm2d(2 * channels)
-
-    def forward(self, FIRST, SECOND):
-        FIRST, SECOND = torch.tanh(FIRST), torch.exp(SECOND)
-        return self.norm(torch.cat((FIRST, SECOND), 1)), torch.softmax(torch.cat((SECOND, FIRST), 3), 1)
-
-
-def get_inputs():
-    return [torch.randn(BATCH, 16, 6, 5), torch.randn(BATCH, 16, 6, 5)]
-
-
-def get_init_inputs():
-    return [16]
-
-
-BATCH = 8
-VARIANTS = {"small": {"BATCH": 2}, "odd1": {"BATCH": 3}}
-"""
+JOINED = module(
+    [
+        "self.one, self.other = nn.Conv2d(channels, 16, 3, padding=1), nn.Conv2d(channels, 16, 3, padding=1)",
+        "self.norm = nn.BatchNorm2d(32)",
+    ],
+    ["y = torch.cat((self.one(x), self.other(x)), 1)", "return self.norm(y), y"],
+)
+NAMED = module(
+    ["self.norm = nn.BatchNorm2d(2 * channels)"],
+    [
+        "FIRST, SECOND = torch.tanh(FIRST), torch.exp(SECOND)",
+        "return self.norm(torch.cat((FIRST, SECOND), 1)), torch.softmax(torch.cat((SECOND, FIRST), 3), 1)",
+    ],
+    "FIRST, SECOND",
+)
 """Kernels call what they count `rows`, `lead` and so on; so may who writes a module."""
 
 
@@ -98,36 +96,18 @@ def test_what_is_joined_and_kept_lies_channels_last(text: str) -> None:
     assert interpret([{"name": "joined", "source": text, "ways": ways}]) == {"joined": None}
 
 
-GROWING = """
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.one, self.two = nn.Conv2d(channels, 8, 3, padding=1), nn.Conv2d(channels + 8, 8, 3, padding=1)
-        self.first, self.second = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels + 8)
-        self.drop = nn.Dropout(0.0)
-
-    def forward(self, x):
-        y = self.drop(self.one(F.relu(self.first(x))))
-        z = self.drop(self.two(F.relu(self.second(torch.cat((x, y), 1)))))
-        return RESULT
-
-
-def get_inputs():
-    return [torch.randn(BATCH, 16, 6, 5)]
-
-
-def get_init_inputs():
-    return [16]
-
-
-BATCH = 8
-VARIANTS = {"small": {"BATCH": 2}, "odd1": {"BATCH": 3}}
-"""
+GROWING = module(
+    [
+        "self.one, self.two = nn.Conv2d(channels, 8, 3, padding=1), nn.Conv2d(channels + 8, 8, 3, padding=1)",
+        "self.first, self.second = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels + 8)",
+        "self.drop = nn.Dropout(0.0)",
+    ],
+    [
+        "y = self.drop(self.one(F.relu(self.first(x))))",
+        "z = self.drop(self.two(F.relu(self.second(torch.cat((x, y), 1)))))",
+        "return RESULT",
+    ],
+)
 RESULTS = {
     "joined": "torch.cat((x, y, z), 1)",
     "two": "torch.cat((y, z), 1).sum((2, 3)), torch.cat((z, y), 1).amax((2, 3))",
@@ -158,6 +138,5 @@ def test_what_grows_is_turned_once() -> None:
     assert move.child is not None
     kernels = [stage for stage in move.child.stages if not stage.is_torch and stage.name.startswith("cat")]
     assert kernels and all(dict(stage.schedule).get("layout") == "channels_last" for stage in kernels)
-    source = print_plan(task, version.graph, move.child).source
-    forward = source[source.index("def forward") :]
+    forward = forward_of(print_plan(task, version.graph, move.child).source)
     assert forward.count("launch_channels_last(x)") == 1 and "in_order" not in forward

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.hardware import hardware
-from mtmc.optimizations.version import Version
-from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.rewrite.source import print_plan
-from mtmc.task import Task, task_from_source
+from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
-from tests.rewrite.stepping import actions_on, child_of
+from tests.rewrite.stepping import actions_on, child_of, version
 
 TEMPLATE = """
 import torch
@@ -149,10 +145,6 @@ def test_other_work_on_groups_of_channels_takes_a_copy_or_the_order_it_knows(wor
 def test_values_stay_the_same() -> None:
     found = interpret([{"name": name, "source": text, "ways": [way]} for name, (text, way) in CASES.items()])
     assert found == dict.fromkeys(CASES)
-
-
-def version(task: Task, plan: Plan | None = None, gpu: str = "H100") -> Version:
-    return Version.of(task, plan or root_plan(export_graph(task)), hardware(gpu))
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,10 @@ import pytest
 
 from mtmc.bench.suites.blocks import FOLDER
 from mtmc.errors import CoderError
-from mtmc.optimizations.version import Version
-from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.expansion import build
-from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.operators.table import table
-from mtmc.rewrite.plan import Plan, merged_ops, root_plan
 from mtmc.rewrite.source import print_plan
-from mtmc.rewrite.templates.product import analyse
-from mtmc.task import Task, load_task, task_from_source
+from mtmc.task import load_task
 from tests.rewrite.interpreting import interpret
-from tests.rewrite.references import reference
+from tests.rewrite.one_product import Settings, check_refused, interpret_products, printed
 from tests.rewrite.stepping import actions_on, after, version
 
 GAPS = "(x[:, :, None] - x[:, None, :])"
@@ -27,7 +20,7 @@ HALVES = TWO_BATCHES.replace("n, n)", "n, n, dtype=torch.bfloat16)").replace("n,
 LAST = "torch.relu(F.linear(x, y).mT.unflatten(2, (4, m)) + z)"
 MAPS = "torch.randn(2, 4 * m, n), torch.randn(k, n), torch.randn(2, k, 4, m).to(memory_format=torch.channels_last)"
 PLAIN = "torch.randn(m, n), torch.randn(m, k)"
-CASES: dict[str, tuple[str, str, dict[str, int | str]]] = {
+CASES: dict[str, tuple[str, str, Settings]] = {
     "permuted": ("x.exp().t() @ y", PLAIN, {}),
     "permuted_of_a_batch": ("x.exp().transpose(1, 2) @ y", "torch.randn(3, m, n), torch.randn(3, m, k)", {}),
     "permuted_half": (
@@ -77,32 +70,11 @@ CASES: dict[str, tuple[str, str, dict[str, int | str]]] = {
     ),
     "slices_shared": ("x.exp().t() @ y", PLAIN, {"stream_k": 3}),
 }  # fmt: skip
-TILE: dict[str, int | str] = {"block_m": 16, "block_n": 16, "block_k": 16}
-
-
-def root(task: Task) -> Version:
-    return version(task, root_plan(export_graph(task)))
-
-
-def in_one(task: Task, settings: dict[str, int | str]) -> Plan:
-    """All of a reference as one kernel of small tiles with some settings."""
-    start = root(task)
-    kernel = start.as_kernel(merged_ops(start.graph, start.plan.stages), {})
-    assert kernel is not None and kernel.template == "matmul"
-    return start.plan.with_merged(start.graph, start.plan.stages, kernel.scheduled({**TILE, **settings}))
-
-
-def printed(name: str, more: dict[str, int | str] | None = None) -> dict[str, str]:
-    """A case for the interpreter: the reference, and its one kernel."""
-    result, inputs, settings = CASES[name]
-    task = task_from_source(reference(result, inputs), name)
-    source = print_plan(task, export_graph(task), in_one(task, {**settings, **(more or {})})).source
-    return {"source": task.source, "candidate": source}
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, str | None]:
-    return interpret([{"name": name, **printed(name)} for name in CASES])
+    return interpret_products(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -113,12 +85,12 @@ def test_kernels_match_torch(results: dict[str, str | None], name: str) -> None:
 def test_what_a_chunk_keeps_is_made_before_its_product() -> None:
     """The decays, their mask and the scores of a state-space dual are never written, nor are the inputs that decay."""
     task = load_task(FOLDER / "recurrent/ssd_chunk.py")
-    _, start = after(root(task), "fuse all neighbours")
+    _, start = after(version(task), "fuse all neighbours")
     _, start = after(start, "rewrite by algebra: einsum is a product of matrices, and 1 more, lines")
     sentences = [action.sentence for action in actions_on(start)]
     for pair in ("sub_permute_to and einsum_product", "slice_1_sub_1_mul_1 and einsum_1_product"):
         assert any(sentence.startswith(f"fuse {pair}") for sentence in sentences), pair
-    action, child = after(root(task), "rewrite by algebra: einsum is a product of matrices, and 1 more, and fuse")
+    action, child = after(version(task), "rewrite by algebra: einsum is a product of matrices, and 1 more, and fuse")
     assert action.param("saved") == 10
     assert [stage.template for stage in child.working()] == ["torch", "torch", "matmul", "matmul"]
     source = print_plan(task, child.graph, child.plan).source
@@ -133,9 +105,9 @@ def test_what_a_chunk_keeps_is_made_before_its_product() -> None:
         ({"operands": "own_descriptors", "specialized": 1, "num_warps": 4}, "operand that is made in the kernel"),
     ],
 )
-def test_there_is_nothing_that_a_descriptor_could_read(settings: dict[str, int | str], why: str) -> None:
+def test_there_is_nothing_that_a_descriptor_could_read(settings: Settings, why: str) -> None:
     with pytest.raises(CoderError, match=why):
-        printed("permuted", settings)
+        printed(*CASES["permuted"][:2], settings)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +133,4 @@ def test_there_is_nothing_that_a_descriptor_could_read(settings: dict[str, int |
     ],
 )  # fmt: skip
 def test_what_is_another_thing_is_refused(result: str, inputs: str, why: str) -> None:
-    graph = export_graph(task_from_source(reference(result, inputs), "refused"))
-    with pytest.raises(NotCovered, match=why):
-        analyse(graph, build(graph, [op.name for op in graph.ops], table))
+    check_refused(result, inputs, why)

@@ -8,11 +8,9 @@ import pytest
 
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.lying import is_unsettled
-from mtmc.rewrite.plan import graph_of
-from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
-from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.printing import text_after
 from tests.rewrite.references import reference
 
 LAST = "torch.randn(2, n, 5, 3).to(memory_format=torch.channels_last)"
@@ -63,8 +61,7 @@ LAST_OP = {"attention": "mul", "a_view_of_it": "tanh", "attention_of_turned_head
 def lowered(name: str, source: str) -> str:
     """The version in which the last op alone is a kernel."""
     task = task_from_source(source, "lying")
-    plan = apply(task, [f"lower {LAST_OP.get(name, 'relu' if 'relu' in source else 'tanh')}"])
-    return print_plan(task, graph_of(export_graph(task), plan), plan).source
+    return text_after(task, [f"lower {LAST_OP.get(name, 'relu' if 'relu' in source else 'tanh')}"])
 
 
 @pytest.mark.parametrize("name", SEEN)
@@ -112,7 +109,5 @@ ENLARGED = "(lambda y: (F.interpolate(y, scale_factor=2.0, mode='linear'), y))({
 )
 def test_a_stride_along_one_element_chooses_no_kernel(result: str, init: str, inputs: str, zeroed: bool) -> None:
     """Devices give other ones for what torch makes, and whether one divides by 16 is part of a compiled kernel's key."""
-    task = task_from_source(reference(result, inputs, init, ONE), "one")
-    plan = apply(task, ["lower upsample"])
-    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    text = text_after(reference(result, inputs, init, ONE), ["lower upsample"])
     assert bool(re.search(r"\.stride\(0\) \* \(\w+\.shape\[0\] > 1\)", text)) == zeroed

@@ -9,8 +9,9 @@ from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
-from tests.rewrite.test_layout import version
-from tests.rewrite.test_rounded_convolutions import forward_of, source
+from tests.rewrite.printing import forward_of
+from tests.rewrite.rounded_modules import source
+from tests.rewrite.stepping import version
 
 LAST = "(torch.rand(batch, 16, size, size) + 1).to(memory_format=torch.channels_last)"
 

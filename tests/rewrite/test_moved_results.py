@@ -6,12 +6,8 @@ import re
 
 import pytest
 
-from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import graph_of
-from mtmc.rewrite.source import print_plan
-from mtmc.task import task_from_source
-from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.printing import text_after
 from tests.rewrite.references import reference
 
 SIZES = {"b": (16, 2, 3), "t": (32, 6, 9), "h": (4, 4, 4), "n": (32, 4, 7)}
@@ -42,9 +38,7 @@ WAYS = [["lower matmul", "fuse all", "lower"], ["lower matmul", "fuse", "fuse"]]
 
 
 def forward_of(source: str) -> str:
-    task = task_from_source(source, "moved")
-    plan = apply(task, ["lower matmul", "fuse"])
-    return print_plan(task, graph_of(export_graph(task), plan), plan).source.rpartition("def forward")[2]
+    return text_after(source, ["lower matmul", "fuse"]).rpartition("def forward")[2]
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -7,11 +7,10 @@ import pytest
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
 from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import graph_of, root_plan
-from mtmc.rewrite.source import print_plan
+from mtmc.rewrite.plan import root_plan
 from mtmc.task import load_task
-from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.printing import text_after
 from tests.rewrite.references import reference
 
 SIZES = {"b": (64, 2, 3), "h": (16, 4, 5), "k": (64, 16, 9), "v": (96, 12, 7)}
@@ -53,9 +52,7 @@ def test_products_as_sums_are_right(problems: dict[str, str | None], name: str) 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "transpose" not in name])
 def test_they_are_one_kernel_with_what_stands_around(name: str) -> None:
-    task = load_task(source_of(name))
-    plan = apply(task, ways_of(name)[0])
-    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    text = text_after(source_of(name), ways_of(name)[0])
     assert text.count("@triton.jit") == 1 and "tl.dot" not in text, text
 
 

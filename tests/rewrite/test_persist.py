@@ -16,8 +16,7 @@ from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
 from tests.conftest import WarmPools
 from tests.rewrite.interpreting import interpret
-from tests.rewrite.stepping import actions_on
-from tests.rewrite.test_layout import version
+from tests.rewrite.stepping import actions_on, version
 
 TEMPLATE = """
 import torch

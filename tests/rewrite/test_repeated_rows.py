@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import graph_of
-from mtmc.rewrite.source import print_plan
-from mtmc.task import load_task
-from tests.rewrite.interpreted import apply
-from tests.rewrite.interpreting import interpret
+from tests.rewrite.interpreting import interpret_ways
+from tests.rewrite.printing import text_after
 from tests.rewrite.references import reference
 
 SIZES = {"b": (16, 2, 3), "h": (8, 4, 5), "s": (512, 12, 7), "t": (512, 9, 11)}
@@ -79,7 +75,7 @@ def source_of(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def problems() -> dict[str, str | None]:
-    return interpret([{"name": name, "source": source_of(name), "ways": WAYS} for name in CASES])
+    return interpret_ways({name: source_of(name) for name in CASES}, WAYS)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -89,7 +85,5 @@ def test_repeated_rows_are_right(problems: dict[str, str | None], name: str) -> 
 
 @pytest.mark.parametrize("name", CASES)
 def test_all_is_one_kernel_unless_more_than_repeating_is_asked(name: str) -> None:
-    task = load_task(source_of(name))
-    plan = apply(task, WAYS[0])
-    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    text = text_after(source_of(name), WAYS[0])
     assert text.count("@triton.jit") == CASES[name][3], text

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.expansion import build
-from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.operators.table import table
-from mtmc.rewrite.source import print_plan
-from mtmc.rewrite.templates.product import analyse
-from mtmc.task import task_from_source
-from tests.rewrite.interpreting import interpret
-from tests.rewrite.references import reference
-from tests.rewrite.test_left_operands import in_one
+from tests.rewrite.one_product import Settings, check_refused, interpret_products
 
 BATCH = "torch.randn(3, n, m), torch.randn(3, m, k)"
 TOKENS_FIRST = "torch.randn(2, 3, n, m), torch.randn(2, m, 3, k)"
-CASES: dict[str, tuple[str, str, dict[str, int | str]]] = {
+CASES: dict[str, tuple[str, str, Settings]] = {
     "of_a_batch": ("x @ y.exp()", BATCH, {}),
     "transposed": ("x @ y.exp().mT", "torch.randn(3, n, m), torch.randn(3, k, m)", {}),
     "tokens_before_heads": ("torch.relu(x @ (F.elu(y) + 1).permute(0, 2, 1, 3)) * 2", TOKENS_FIRST, {}),
@@ -36,17 +27,9 @@ CASES: dict[str, tuple[str, str, dict[str, int | str]]] = {
 }  # fmt: skip
 
 
-def printed(name: str) -> dict[str, str]:
-    """A case for the interpreter: the reference, and its one kernel."""
-    result, inputs, settings = CASES[name]
-    task = task_from_source(reference(result, inputs), name)
-    source = print_plan(task, export_graph(task), in_one(task, settings)).source
-    return {"source": task.source, "candidate": source}
-
-
 @pytest.fixture(scope="module")
 def results() -> dict[str, str | None]:
-    return interpret([{"name": name, **printed(name)} for name in CASES])
+    return interpret_products(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -63,6 +46,4 @@ def test_kernels_match_torch(results: dict[str, str | None], name: str) -> None:
     ],
 )
 def test_what_is_another_thing_is_refused(result: str, inputs: str, why: str) -> None:
-    graph = export_graph(task_from_source(reference(result, inputs), "refused"))
-    with pytest.raises(NotCovered, match=why):
-        analyse(graph, build(graph, [op.name for op in graph.ops], table))
+    check_refused(result, inputs, why)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -16,57 +15,10 @@ from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.printing import forward_of, kernel_of, text_of
 from tests.rewrite.references import reference
-from tests.rewrite.stepping import actions_on, child_of
-from tests.rewrite.test_layout import version
-
-TEMPLATE = """
-import torch
-from torch import nn
-
-batch, size = 3, 24
-VARIANTS = {{"small": {{"batch": 2, "size": 6}}, "odd1": {{"batch": 1, "size": 5}}}}
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter({weight})
-
-    def forward(self, x):
-        weight = self.weight
-        {before}
-        return {after}
-
-
-def get_inputs():
-    return [{given}]
-
-
-def get_init_inputs():
-    return []
-"""
-ROUNDED = "rounded, weight = torch.round(x * 1024) / 1024, torch.round(weight * 1024) / 1024"
-"""From 1 to 2 the numbers of TF32 are multiples of 1/1024."""
-
-
-def source(
-    call: str,
-    sizes: str,
-    rank: int = 2,
-    before: str = "rounded = x",
-    after: str = "",
-    given: str = "",
-    weight: str = "",
-) -> str:
-    conv = f"torch.{call}"
-    return TEMPLATE.format(
-        weight=weight or f"torch.rand({sizes}) + 1",
-        before=before,
-        after=after.format(conv=conv) if after else conv,
-        given=given or f"torch.rand(batch, 16, *[size] * {rank}) + 1",
-    )
-
+from tests.rewrite.rounded_modules import ROUNDED, source
+from tests.rewrite.stepping import actions_on, child_of, version
 
 CASES: dict[str, tuple[str, str, int]] = {
     "plain": ("conv2d(rounded, weight)", "24, 16, 3, 3", 2),
@@ -93,20 +45,6 @@ def convolved(
         while moves := [each for each in actions_on(now) if each.kind == kind]:
             now = version(task, child_of(now, moves[0]))
     return now
-
-
-def text_of(made: Version) -> str:
-    return print_plan(made.task, made.graph, made.plan).source
-
-
-def kernel_of(text: str, name: str) -> str:
-    found = re.search(rf"@triton.jit\ndef {name}_kernel\(.*?\n(?=\n\n@|\n\ndef)", text, re.DOTALL)
-    assert found is not None
-    return found[0]
-
-
-def forward_of(text: str) -> str:
-    return text[text.rindex("def forward(") :]
 
 
 @pytest.mark.parametrize("then", [(), ("pack",)])
@@ -231,6 +169,15 @@ def test_operands_that_are_turned_start_rounded(before: str, after: str, given: 
     assert kernel is not None and kernel.setting("precision") == precision
 
 
+LAYERS = "self.layer, self.norm, self.kept = nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.BatchNorm2d(16).eval()"
+
+
+def root_of(forward: str, layers: str, inputs: str, sizes: dict[str, tuple[int, ...]]) -> Version:
+    """The root of a module on a GPU where the library may take TF32."""
+    task = task_from_source(reference(forward, inputs, layers, sizes), "it")
+    return Version.of(task, root_plan(export_graph(task)), hardware("H200"), True)
+
+
 AVERAGED = {
     "self.norm(self.layer(x.sin()))": "tf32_rounded",
     "self.norm(self.layer(x.sin()).relu() * 2)": "tf32_rounded",
@@ -248,11 +195,7 @@ AVERAGED = {
 @pytest.mark.parametrize("forward", AVERAGED)
 def test_operands_of_what_is_averaged_start_rounded(forward: str) -> None:
     """What is cut off does not average out. Statistics that are known already are another matter."""
-    init = "self.layer, self.norm, self.kept = nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.BatchNorm2d(16).eval()"
-    task = task_from_source(
-        reference(forward, "torch.randn(n, 16, m, m)", init, {"n": (4, 2, 3), "m": (12, 9, 7)}), "it"
-    )
-    version = Version.of(task, root_plan(export_graph(task)), hardware("H200"), True)
+    version = root_of(forward, LAYERS, "torch.randn(n, 16, m, m)", {"n": (4, 2, 3), "m": (12, 9, 7)})
     [move] = [move for move in legal_moves(version) if move.action.sentence.startswith("lower conv2d ")]
     assert move.child is not None
     [stage] = [stage for stage in move.child.stages if stage.template == "convolution"]
@@ -271,16 +214,12 @@ CUT = {
 @pytest.mark.parametrize("forward", CUT)
 def test_operands_of_what_a_variance_is_taken_of_are_not_cut_off(forward: str) -> None:
     """All of its products would be smaller: such kernels were refused for running statistics."""
-    init = "self.layer, self.norm, self.kept = nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.BatchNorm2d(16).eval()"
-    task = task_from_source(
-        reference(forward, "torch.randn(n, 16, m, m)", init, {"n": (4, 2, 3), "m": (12, 9, 7)}), "it"
-    )
-    start = Version.of(task, root_plan(export_graph(task)), hardware("H200"), True)
+    start = root_of(forward, LAYERS, "torch.randn(n, 16, m, m)", {"n": (4, 2, 3), "m": (12, 9, 7)})
     [conv] = [stage for stage in start.plan.stages if "conv" in stage.name]
     kernel = start.as_kernel(conv.ops, {})
     assert kernel is not None
     plan = start.plan.with_stage(conv, kernel.scheduled({"precision": "tf32_rounded"}))
-    sentences = [move.action.sentence for move in legal_moves(Version.of(task, plan, hardware("H200"), True))]
+    sentences = [move.action.sentence for move in legal_moves(Version.of(start.task, plan, hardware("H200"), True))]
     assert any("in one TF32 product, as the library's convolution does" in each for each in sentences) == CUT[forward]
 
 
@@ -300,8 +239,7 @@ def test_short_convolutions_of_a_network_start_exact(name: str, alone: bool) -> 
     init = f"self.first, self.norm, self.second = {layer}, nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3)"
     forward = first if alone else f"self.second({first}).relu()"
     sizes = {"n": (4, 2, 3), "m": (20, 13, 12)}
-    task = task_from_source(reference(forward, "torch.randn(n, 3, m, m)", init, sizes), "it")
-    version = Version.of(task, root_plan(export_graph(task)), hardware("H200"), True)
+    version = root_of(forward, init, "torch.randn(n, 3, m, m)", sizes)
     move = next(each for each in legal_moves(version) if each.action.sentence.startswith("lower conv2d to"))
     assert move.child is not None
     [stage] = [stage for stage in move.child.stages if stage.template == "convolution"]

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import graph_of
-from mtmc.rewrite.source import print_plan
-from mtmc.task import load_task
-from tests.rewrite.interpreted import apply
-from tests.rewrite.interpreting import interpret
+from tests.rewrite.interpreting import interpret_ways
+from tests.rewrite.printing import text_after
 from tests.rewrite.references import reference
 
 SIZES = {"a": (16, 2, 3), "b": (256, 6, 5), "c": (8, 5, 4), "d": (32, 16, 32)}
@@ -60,7 +56,7 @@ def source_of(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def problems() -> dict[str, str | None]:
-    return interpret([{"name": name, "source": source_of(name), "ways": WAYS} for name in SHARED])
+    return interpret_ways({name: source_of(name) for name in SHARED}, WAYS)
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -68,24 +64,18 @@ def test_rows_of_one_outer_index_are_right(problems: dict[str, str | None], name
     assert problems[name] is None
 
 
-def kernel_text(source: str) -> str:
-    task = load_task(source)
-    plan = apply(task, WAYS[0])
-    return print_plan(task, graph_of(export_graph(task), plan), plan).source
-
-
 @pytest.mark.parametrize("name", SHARED)
 def test_what_a_program_shares_is_loaded_once(name: str) -> None:
-    text = kernel_text(source_of(name))
+    text = text_after(source_of(name), WAYS[0])
     assert all(each in text for each in SHARED[name][3]), text
 
 
 def test_few_neighbours_go_by_any_rows() -> None:
     """33 neighbours in blocks of 32 would leave half of the programs with one row."""
-    assert "first_row" not in kernel_text(reference("x.softmax(1)", IMAGE, sizes=FEW))
+    assert "first_row" not in text_after(reference("x.softmax(1)", IMAGE, sizes=FEW), WAYS[0])
 
 
 def test_columns_count_far_where_all_rows_lie_side_by_side() -> None:
     """A sum over the first dimension: offsets begin with the column, so that has to be wide where they reach far."""
-    text = kernel_text(reference("x.sum(0)", IMAGE, sizes=SIZES))
+    text = text_after(reference("x.sum(0)", IMAGE, sizes=SIZES), WAYS[0])
     assert "cols = cols.to(tl.int64)" in text and "first_row" not in text

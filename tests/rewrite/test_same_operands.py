@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.source import print_plan
-from mtmc.task import task_from_source
-from tests.rewrite.interpreting import interpret
-from tests.rewrite.references import reference
-from tests.rewrite.test_left_operands import in_one
+from tests.rewrite.one_product import Settings, interpret_products
 
 SQUARE = "torch.randn(k, k)"
-TILE: dict[str, int | str] = {"block_m": 32, "block_n": 16, "block_k": 16, "split_k": 1}
-CASES: dict[str, tuple[str, str, dict[str, int | str]]] = {
+TILE: Settings = {"block_m": 32, "block_n": 16, "block_k": 16, "split_k": 1}
+CASES: dict[str, tuple[str, str, Settings]] = {
     "itself": ("x @ x", SQUARE, {"operands": "descriptors"}),
     "work_before": ("(x * 0.5) @ x", SQUARE, {"operands": "descriptors"}),
     "by_kernel": ("torch.relu(x @ x)", SQUARE, {"operands": "own_descriptors"}),
@@ -26,12 +21,7 @@ CASES: dict[str, tuple[str, str, dict[str, int | str]]] = {
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, str | None]:
-    cases = []
-    for name, (result, inputs, settings) in CASES.items():
-        task = task_from_source(reference(result, inputs), name)
-        source = print_plan(task, export_graph(task), in_one(task, {**TILE, **settings})).source
-        cases.append({"name": name, "source": task.source, "candidate": source})
-    return interpret(cases)
+    return interpret_products({name: (*case[:2], {**TILE, **case[2]}) for name, case in CASES.items()})
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,11 +11,11 @@ from mtmc.hardware import hardware
 from mtmc.optimizations import Version
 from mtmc.optimizations.groups import groups_of
 from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import Plan, graph_of, root_plan
-from mtmc.rewrite.source import print_plan
+from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.task import load_task, task_from_source
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.printing import text_after
 from tests.rewrite.references import reference
 
 FUSE, EVEN = "fuse all", "torch.randn(n, 2 * m)"
@@ -37,15 +37,9 @@ LEFT_OUT = {
 VIEWS = r"torch\.ops\.aten\.(?:slice|chunk|select)|torch\.(?:transpose|permute|t|unsqueeze)\("
 
 
-def text(source: str, way: list[str]) -> str:
-    task = task_from_source(source, "views")
-    plan = apply(task, way)
-    return print_plan(task, graph_of(export_graph(task), plan), plan).source
-
-
 def test_views_are_in_the_kernel_that_reads_them() -> None:
     for name, source in TAKEN_IN.items():
-        forward = text(source, ["fuse"]).rpartition("def forward")[2]
+        forward = text_after(source, ["fuse"]).rpartition("def forward")[2]
         assert not re.search(VIEWS, forward), (name, forward)
     cases = [
         {"name": name, "source": source, "ways": [["fuse"], ["fuse", "lower"]]} for name, source in TAKEN_IN.items()
@@ -55,7 +49,7 @@ def test_views_are_in_the_kernel_that_reads_them() -> None:
 
 @pytest.mark.parametrize("name", ["that_others_read", "that_is_a_result"])
 def test_views_that_others_read_stay(name: str) -> None:
-    forward = text(LEFT_OUT[name], ["fuse"]).rpartition("def forward")[2]
+    forward = text_after(LEFT_OUT[name], ["fuse"]).rpartition("def forward")[2]
     assert re.search(VIEWS, forward), forward
 
 

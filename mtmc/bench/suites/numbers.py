@@ -49,11 +49,6 @@ def is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) > KEPT
 
 
-def names_in(node: ast.AST) -> set[str]:
-    """All names that a piece of text mentions."""
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-
-
 def targets(statement: ast.stmt) -> list[str]:
     """The names that an assignment or a loop sets, those in tuples too."""
     found = [statement.target] if isinstance(statement, ast.AnnAssign | ast.AugAssign | ast.For) else []

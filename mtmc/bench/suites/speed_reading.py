@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from mtmc.bench.suites.numbers import UNKNOWN, Env, names_in, run, targets, value_of
+from mtmc.bench.suites.numbers import UNKNOWN, Env, run, targets, value_of
 from mtmc.errors import TaskError
-from mtmc.syntax import parse
+from mtmc.syntax import names_in, parse
 
 STEP = 0.75
 """How far up its sizes a speed test is taken: the least ones are launches without work, the last ones fill a GPU."""

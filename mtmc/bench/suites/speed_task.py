@@ -13,10 +13,10 @@ import keyword
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
-from mtmc.bench.suites.numbers import UNKNOWN, Env, is_size, names_in, value_of
+from mtmc.bench.suites.numbers import UNKNOWN, Env, is_size, value_of
 from mtmc.bench.suites.speed_reading import Inputs, needed, read_speed_test
 from mtmc.errors import TaskError
-from mtmc.syntax import parse
+from mtmc.syntax import names_in, parse
 from mtmc.task import DECLARATION
 
 _SIZES = 4

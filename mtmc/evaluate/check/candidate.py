@@ -24,7 +24,7 @@ import torch
 
 from mtmc.evaluate.audit.diagnosis import diagnose_exception
 from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Packed, Raised, Result, Text
-from mtmc.evaluate.check.shared_input import SharedInputBuffer, tensors_of
+from mtmc.evaluate.check.shared_input import SharedInputBuffer
 from mtmc.evaluate.compiling.pretended import pretended_gpu, settle
 from mtmc.evaluate.interpreter.bounds import bounded_memory
 from mtmc.evaluate.interpreter.interleaving import interleaved_programs
@@ -34,7 +34,7 @@ from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.reference.blocks import differ
 from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
 from mtmc.evaluate.reference.effects import parameters as named_parameters
-from mtmc.evaluate.reference.returned import describe, flatten, is_plain, undisturbed
+from mtmc.evaluate.reference.returned import describe, flatten, is_plain, tensors_in, undisturbed
 from mtmc.evaluate.sandbox.lockdown import lock_down
 from mtmc.task.seeding import seed_torch
 
@@ -129,7 +129,7 @@ def _answer(
 
 
 def _forward(model: Any, inputs: list[Any], case: Case) -> tuple[Result, bytes]:
-    tensors = tensors_of(inputs)
+    tensors = tensors_in(inputs)
     shown = [_shown(tensor) for tensor in tensors]
     parameters = {name: (value, value.detach().clone()) for name, value in named_parameters(model).items()}
     buffers = values(model, case.untouched)

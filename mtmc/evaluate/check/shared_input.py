@@ -19,7 +19,7 @@ import torch
 from mtmc.errors import TaskError
 from mtmc.evaluate.check.layout import Place, extent, place, view
 from mtmc.evaluate.reference.blocks import same_bits
-from mtmc.evaluate.reference.returned import flatten
+from mtmc.evaluate.reference.returned import tensors_in
 
 
 class SharedInputBuffer:
@@ -38,7 +38,7 @@ class SharedInputBuffer:
 
         Raises: TaskError for a tensor that is not dense, or for more bytes than a job may write to a file.
         """
-        tensors = tensors_of(inputs)
+        tensors = tensors_in(inputs)
         sparse = [tensor.layout for tensor in tensors if tensor.layout is not torch.strided]
         if sparse:
             raise TaskError(f"an input has the layout {sparse[0]}; a candidate can be handed dense tensors only")
@@ -64,7 +64,7 @@ class SharedInputBuffer:
 
     def changed(self, inputs: list[Any]) -> list[int]:
         """Positions of the tensors among the inputs of the last `put` whose memory is no longer what was put there."""
-        pairs = enumerate(zip(self._places, tensors_of(inputs), strict=True))
+        pairs = enumerate(zip(self._places, tensors_in(inputs), strict=True))
         return [at for at, (spot, tensor) in pairs if not same_bits(self._flat(spot), _flattened(tensor))]
 
     def left(self, positions: Iterable[int]) -> dict[int, torch.Tensor]:
@@ -85,11 +85,6 @@ class SharedInputBuffer:
         if self._memory is None or len(self._memory) < spot.offset + size:
             self._memory = mmap.mmap(self._file.fileno(), 0)
         return torch.frombuffer(self._memory, dtype=torch.uint8, count=size, offset=spot.offset)
-
-
-def tensors_of(inputs: Any) -> list[torch.Tensor]:
-    """The tensors among nested inputs, in the order of `flatten`."""
-    return [leaf for leaf in flatten(inputs)[0] if isinstance(leaf, torch.Tensor)]
 
 
 def _flattened(tensor: torch.Tensor) -> torch.Tensor:

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtmc.evaluate.counting.kernel_text import attribute, refuse_host_code
-from mtmc.evaluate.loading.jitted import Jitted, is_module, names_in
+from mtmc.evaluate.loading.jitted import Jitted, is_module
 from mtmc.evaluate.loading.same_text import functions_in
 from mtmc.evaluate.plain import MalformedError, from_plain
-from mtmc.syntax import parse
+from mtmc.syntax import names_in, parse
 
 _BUILTINS = """
     abs all any bool divmod enumerate float int isinstance issubclass len list map max min pow print range repr reversed

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mtmc.evaluate.loading.same_text import function_of
+from mtmc.syntax import names_in
 
 MODULES = (
     "triton.language",
@@ -78,11 +79,6 @@ def _numbers_of(module: types.ModuleType, name: str, node: ast.AST) -> Any:
         each: vars(module)[each] for each in sorted(looked_up) if type(vars(module).get(each)) in (int, float, bool)
     }
     return {"numbers": found} if found else ABSENT
-
-
-def names_in(node: ast.AST) -> set[str]:
-    """All names in a function, its own too."""
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def constant(value: Any, within: Sequence[types.CodeType] = ()) -> Any:

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtmc.errors import EvaluatorError
+from mtmc.errors import CLOSED, EvaluatorError
 from mtmc.evaluate.audit.diagnosis import Failure
-from mtmc.evaluate.measure.device_lock import CLOSED
 from mtmc.evaluate.measure.endings import ended_result, why_ended
 from mtmc.evaluate.measure.oracle_process import START_S, OracleProcess
 from mtmc.evaluate.measure.questions import TASK_S, Calibrate

@@ -28,10 +28,10 @@ from mtmc.evaluate.measure.conversation import Conversation
 from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer, write
-from mtmc.evaluate.measure.reference_state import tensors_of
 from mtmc.evaluate.measure.wire import Loop, Returned, places_of
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.reference import Reference
+from mtmc.task.tensors import flat_tensors
 
 _random = random.SystemRandom()
 
@@ -133,7 +133,7 @@ class CallsInARow:
         slots = tuple(order[call % count] for call in range(calls))
         seeds = {slot: self._draw_seed() for slot in slots}
         drawn: list[Any] | None = source.draw(seeds[slots[0]])
-        places = places_of(drawn, place(tensors_of(drawn))[0])
+        places = places_of(drawn, place(flat_tensors(drawn))[0])
         row = _Row(self._flags.next_gate(), slots, places, seeds, self._draw_seed())
         if not self._slots.revealed:
             drawn, still_fast = None, lend()
@@ -141,7 +141,7 @@ class CallsInARow:
         for slot, seed in seeds.items():
             if drawn is None:
                 drawn = source.draw(seed)
-            write(self._before(slot), places, tensors_of(drawn))
+            write(self._before(slot), places, flat_tensors(drawn))
             drawn = None  # two of them may be more than the device has
             self._pieces[slot].poison(self._slots.output_step)
             self._pieces[slot].watch(places, source.changes)

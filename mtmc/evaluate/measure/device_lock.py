@@ -9,9 +9,8 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-from mtmc.errors import EvaluatorError
+from mtmc.errors import CLOSED, EvaluatorError
 
-CLOSED = "this evaluator is closed; open a new one to evaluate more"
 NEXT = ".next"
 """Ending of the file whose lock the next one has: see `DeviceLock`."""
 

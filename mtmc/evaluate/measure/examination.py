@@ -23,11 +23,12 @@ from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.prefetcher import Prefetcher
-from mtmc.evaluate.measure.reference_state import ReferenceState, output_bytes, tensors_of
+from mtmc.evaluate.measure.reference_state import ReferenceState, output_bytes
 from mtmc.evaluate.measure.samples import CallTimes, Samples
 from mtmc.evaluate.measure.wire import Call, Load, Profile, Profiled, Ready, Returned
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.reference import Reference
+from mtmc.task.tensors import flat_tensors
 
 FULL = 0
 WARM_CALLS = 2
@@ -284,7 +285,7 @@ class Examination:
         holds others then than the reference was given)."""
         if not self._buffer.judged or expected.changed_inputs:
             return ()
-        return owned([getattr(each, "value", each) for each in expected.outputs], tensors_of(expected.inputs))
+        return owned([getattr(each, "value", each) for each in expected.outputs], flat_tensors(expected.inputs))
 
     def profile(self, reference: Reference, number: int, calls: int) -> Profiled:
         """What the profiler sees."""

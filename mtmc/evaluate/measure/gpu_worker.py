@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mtmc.errors import EvaluatorError, TooLarge
+from mtmc.errors import CLOSED, EvaluatorError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.measure.calibrated_oracle import CalibratedOracle
-from mtmc.evaluate.measure.device_lock import CLOSED, DeviceLock
+from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.endings import ended_result, why_ended
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost
 from mtmc.evaluate.measure.questions import (

@@ -14,11 +14,12 @@ from mtmc.evaluate.check.judge import judge
 from mtmc.evaluate.check.layout import Place, dense_places, dense_strides, memory_of, place, stretch, view
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.conversation import Failed
-from mtmc.evaluate.measure.reference_state import output_bytes, tensors_of
+from mtmc.evaluate.measure.reference_state import output_bytes
 from mtmc.evaluate.measure.wire import Output, Returned, places_of
 from mtmc.evaluate.reference.blocks import equal_bits
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.outcome import Diagnosis
+from mtmc.task.tensors import flat_tensors
 
 LATE_BYTES, LATE_SHARE = 1 << 16, 8
 """Of the inputs of a gated call, which are written when all else is ready: so many bytes of one, or one part in so many of a
@@ -47,7 +48,7 @@ class OutputBuffer:
         self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []  # what is taken, and where it goes
 
     def places(self, expected: ExpectedOutputs) -> tuple[Any, list[torch.Tensor]]:
-        tensors = tensors_of(expected.inputs)
+        tensors = flat_tensors(expected.inputs)
         spots, _ = place(tensors)
         return places_of(expected.inputs, spots), tensors
 
@@ -165,7 +166,7 @@ class OutputBuffer:
 
     def _left_inputs(self, expected: ExpectedOutputs, taken: bool) -> dict[int, torch.Tensor]:
         """What lies where the inputs are that the reference changes, now or when it was taken."""
-        tensors = tensors_of(expected.inputs)
+        tensors = flat_tensors(expected.inputs)
         places, _ = place(tensors)
         if taken:
             return {
@@ -175,7 +176,7 @@ class OutputBuffer:
 
     def _changed_inputs(self, expected: ExpectedOutputs) -> list[int]:
         """Which input tensors are no longer what was written."""
-        tensors = tensors_of(expected.inputs)
+        tensors = flat_tensors(expected.inputs)
         pairs = zip(place(tensors)[0], tensors, strict=True)
         return [
             at

@@ -32,7 +32,7 @@ from mtmc.evaluate.reference.returned import flatten
 from mtmc.hardware import Hardware, tensor_rate
 from mtmc.task import Task, Variant
 from mtmc.task.quantized import readable
-from mtmc.task.tensors import map_tensors
+from mtmc.task.tensors import flat_tensors, map_tensors
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class ReferenceState:
             if weights and tells(reference.calibration):
                 outputs = flatten(reference.run(reference.draw(seed), seed))[0]
                 reference.restart(reference.calibration.effects)
-                if all(bool(readable(each).isfinite().all()) for each in tensors_of(outputs)):
+                if all(bool(readable(each).isfinite().all()) for each in flat_tensors(outputs)):
                     return True
         except TaskError as error:
             _log.info("no moved weights at the full shapes: %s", error)
@@ -163,13 +163,13 @@ class ReferenceState:
         reference, seed = self.reference(0)[0], self._draw_seed()
         effects, model = self.admission.calibration.effects, reference.model
         reference.restart(effects)
-        inputs = tensors_of(drawn := reference.draw(seed))
+        inputs = flat_tensors(drawn := reference.draw(seed))
         kept = {id(each): each for each in (*parameters(model).values(), *kept_tensors(model).values())}
-        changing = tensors_of([[inputs[at] for at in effects.inputs], [find(model, path) for path in effects.state]])
+        changing = flat_tensors([[inputs[at] for at in effects.inputs], [find(model, path) for path in effects.state]])
 
         def forward() -> list[torch.Tensor]:
             given = flatten(reference.run(drawn, seed))[0]
-            return tensors_of([given, [find(model, path) for path in effects.state]])
+            return flat_tensors([given, [find(model, path) for path in effects.state]])
 
         with flop_counter() as products:
             moved = necessary(inputs, list(kept.values()), changing, forward)
@@ -185,7 +185,7 @@ class ReferenceState:
         reference, found = self.reference(0)[0], list[int]()
         for _ in range(DRAWS):
             seed = self._draw_seed()
-            inputs = tensors_of(drawn := reference.draw(seed))
+            inputs = flat_tensors(drawn := reference.draw(seed))
             limit_s = TRIED_S / DRAWS / max(1, len(inputs))
             found.append(mattering_bytes(inputs, partial(self._results, drawn, seed), seed, TRIES, limit_s))
         return sum(found) // len(found)
@@ -195,12 +195,12 @@ class ReferenceState:
         which are as before then."""
         reference, effects = self.reference(0)[0], self.admission.calibration.effects
         reference.restart(effects)
-        inputs = tensors_of(drawn)
+        inputs = flat_tensors(drawn)
         changing = [inputs[at] for at in effects.inputs]
         before = [each.clone() for each in changing]
         made = flatten(reference.run(drawn, seed))[0]
         kept = [find(reference.model, path) for path in effects.state]
-        results = [each.clone() for each in tensors_of([made, kept, changing])]
+        results = [each.clone() for each in flat_tensors([made, kept, changing])]
         for now, then in zip(changing, before, strict=True):
             now.copy_(then)
         return results
@@ -214,17 +214,10 @@ class ReferenceState:
             drawn = reference.draw(seed)  # no oracle: its float64 models are made while a candidate is at work
             results = flatten(reference.run(drawn, seed))[0]
             kept = [find(reference.model, path) for path in self.admission.calibration.effects.state]
-            sizes.append((place(tensors_of(drawn))[1], dense_places([*results, *kept])[1]))
+            sizes.append((place(flat_tensors(drawn))[1], dense_places([*results, *kept])[1]))
         slots = Slots.of(*sizes[0], total=device_memory(self._backend.device).total)
         inputs, outputs = (max(slots.sizes[at], *(size[at] for size in sizes)) for at in range(2))
         return slots, (inputs + aligned(1), outputs + SPARE_OUTPUT)
-
-
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    """All tensors in nested arguments, in order."""
-    found: list[torch.Tensor] = []
-    map_tensors(value, found.append)
-    return found
 
 
 def output_bytes(expected: ExpectedOutputs) -> int:

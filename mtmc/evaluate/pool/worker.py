@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mtmc.errors import EvaluatorError
+from mtmc.errors import CLOSED, EvaluatorError
 from mtmc.evaluate.plain import MalformedError, returned
 from mtmc.evaluate.pool.first_come import FirstCome
 from mtmc.evaluate.pool.job import JobResult, remove_tree
@@ -154,7 +154,7 @@ class Pool:
     def _running_server(self) -> WarmProcess:
         with self._lock:
             if self._closed:
-                raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
+                raise EvaluatorError(CLOSED)
             if self._server is None or not self._server.alive():
                 if self._server is not None:
                     self._server.close()

@@ -31,7 +31,7 @@ from mtmc.evaluate.reference.fp64 import Recasting, computing_in, round_paramete
 from mtmc.evaluate.reference.hard import Hard, calibrate_hard, hard_of
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.oracle import Oracle
-from mtmc.evaluate.reference.returned import describe, flatten
+from mtmc.evaluate.reference.returned import describe, flatten, tensors_in
 from mtmc.task import Task, Variant
 from mtmc.task.seeding import seed_torch
 from mtmc.task.tensors import map_tensors
@@ -93,7 +93,7 @@ class Reference:
         if distribution == "drawn":
             return inputs
         if self._fixed is None:
-            pairs = zip(_tensors(inputs), _tensors(self.draw(seed + 1)), strict=False)
+            pairs = zip(tensors_in(inputs), tensors_in(self.draw(seed + 1)), strict=False)
             self._fixed = [a.shape == b.shape and a.dtype == b.dtype and bool(same_bits(a, b)) for a, b in pairs]
         return redistributed(inputs, distribution, seed, self._fixed)
 
@@ -233,9 +233,9 @@ class Reference:
         """
         key = secrets.randbits(62)
         kept = {path: fingerprint(tensor, key) for path, tensor in kept_tensors(model).items()}
-        before = [fingerprint(tensor, key) for tensor in _tensors(inputs)] + list(kept.values())
+        before = [fingerprint(tensor, key) for tensor in tensors_in(inputs)] + list(kept.values())
         outputs = flatten(self.run(inputs, seed, model))[0]
-        drawn, now = _tensors(inputs), kept_tensors(model)
+        drawn, now = tensors_in(inputs), kept_tensors(model)
         after = [fingerprint(tensor, key) for tensor in drawn]
         after += [fingerprint(now[path], key) if path in now else was for path, was in kept.items()]
         changed = [at for at, (a, b) in enumerate(zip(before, after, strict=True)) if bool(a != b)]
@@ -245,7 +245,7 @@ class Reference:
             tuple(paths[at - len(drawn)] for at in changed if at >= len(drawn)),
         )
         if effects.inputs:
-            again = [fingerprint(tensor, key) for tensor in _tensors(self.draw(seed))]
+            again = [fingerprint(tensor, key) for tensor in tensors_in(self.draw(seed))]
             if any(bool(a != b) for a, b in zip(before, again, strict=False)):
                 raise TaskError(
                     f"task {self._task.name}: {self._variant.inputs}() gives other inputs after torch.manual_seed, and "
@@ -343,15 +343,11 @@ class Reference:
         now = kept_tensors(self.model)
         paths = [path for path in before if path in now]
         changed = different([now[path] for path in paths], [before[path] for path in paths])
-        positions = different(_tensors(own_inputs), _tensors(inputs))
+        positions = different(tensors_in(own_inputs), tensors_in(inputs))
         return outputs, structure, Effects(tuple(positions), tuple(paths[at] for at in changed))
 
     def left(self, model: Any, inputs: list[Any], effects: Effects) -> list[torch.Tensor]:
         """Copies of what a call has left behind."""
-        tensors = _tensors(inputs) if effects.inputs else []
+        tensors = tensors_in(inputs) if effects.inputs else []
         kept = values(model, effects.state)
         return [tensors[at].clone() for at in effects.inputs] + [kept[path] for path in effects.state]
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]

@@ -53,6 +53,11 @@ def flatten(value: Any) -> tuple[list[Any], str]:
     return ([value], "*") if fields is None else _named(f"@{_class_name(kind)}", fields)
 
 
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors among the leaves of a value, in the order of `flatten`."""
+    return [leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
 def fits(structure: str, expected: str) -> bool:
     """Whether a result of that structure may stand for one that is expected: the same, or with plain tuples, lists and dicts
     where the reference returns classes derived from them."""

@@ -19,7 +19,7 @@ from mtmc.evaluate.reference.compare import check_output
 from mtmc.evaluate.reference.distributions import Distribution
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.reference import Reference
-from mtmc.evaluate.reference.returned import flatten
+from mtmc.evaluate.reference.returned import tensors_in
 from mtmc.task import Task
 from mtmc.task.tensors import flat_tensors
 
@@ -108,4 +108,4 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in flatten(result)[0] if isinstance(leaf, torch.Tensor) and leaf.numel()]
+    return [tensor for tensor in tensors_in(result) if tensor.numel()]

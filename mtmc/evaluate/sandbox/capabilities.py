@@ -25,7 +25,7 @@ def drop() -> None:
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)
     none = (ctypes.c_uint32 * 6)()
-    if _libc().capset(header, none) != 0:
+    if libc().capset(header, none) != 0:
         raise OSError(ctypes.get_errno(), f"capset: {os.strerror(ctypes.get_errno())}")
 
 
@@ -43,9 +43,10 @@ def end_with_parent() -> None:
 def prctl(option: int, value: int, second: int = 0) -> int:
     """The system call of that name: 0, or -1 with `ctypes.get_errno()`."""
     rest = [ctypes.c_ulong(number) for number in (value, second, 0, 0)]
-    return int(_libc().prctl(ctypes.c_int(option), *rest))
+    return int(libc().prctl(ctypes.c_int(option), *rest))
 
 
 @functools.lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
+def libc() -> ctypes.CDLL:
+    """The C library, which keeps the number of the last error for `ctypes.get_errno()`."""
     return ctypes.CDLL(None, use_errno=True)

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from mtmc.evaluate.sandbox.capabilities import no_new_privileges
+from mtmc.evaluate.sandbox.capabilities import libc, no_new_privileges
 from mtmc.evaluate.sandbox.view import View
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # numbers of the system calls, the same on every architecture
@@ -46,7 +46,7 @@ class _PathBeneath(ctypes.Structure):
 @functools.lru_cache(maxsize=1)
 def abi() -> int:
     """The kernel's Landlock version; 0 if it has none or has it switched off."""
-    return max(0, int(_libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_QUERY_VERSION))))
+    return max(0, int(libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_QUERY_VERSION))))
 
 
 def scopes_signals() -> bool:
@@ -72,7 +72,7 @@ def restrict(shown: View, writable: tuple[Path, ...] = ()) -> None:
         _allow(ruleset, (*_HARMLESS_DEVICES, *shown.devices), (_OF_A_FILE | _READ_DIR) & ~_EXECUTE & handled)
         _allow(ruleset, writable, handled & ~_MAKE_DEVICES & ~_IOCTL_DEV)
         no_new_privileges()
-        _check(_libc().syscall(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)), "restrict_self")
+        _check(libc().syscall(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)), "restrict_self")
     finally:
         os.close(ruleset)
 
@@ -81,7 +81,7 @@ def _create(files: int, version: int) -> int:
     attribute = _Ruleset(files, _NET_TCP if version >= 4 else 0, _SCOPE if version >= 6 else 0)
     # An older kernel takes a shorter structure; what it does not know is zero.
     size = 8 if version < 4 else 16 if version < 6 else 24
-    made = _libc().syscall(_CREATE, ctypes.byref(attribute), ctypes.c_size_t(size), ctypes.c_uint32(0))
+    made = libc().syscall(_CREATE, ctypes.byref(attribute), ctypes.c_size_t(size), ctypes.c_uint32(0))
     return _check(made, "create_ruleset")
 
 
@@ -95,7 +95,7 @@ def _allow(ruleset: int, paths: Iterable[Path], rights: int) -> None:
             allowed = rights if stat.S_ISDIR(os.fstat(parent).st_mode) else rights & _OF_A_FILE
             rule = _PathBeneath(allowed, parent)
             kind = ctypes.c_int(_RULE_PATH_BENEATH)
-            added = _libc().syscall(_ADD, ctypes.c_int(ruleset), kind, ctypes.byref(rule), ctypes.c_uint32(0))
+            added = libc().syscall(_ADD, ctypes.c_int(ruleset), kind, ctypes.byref(rule), ctypes.c_uint32(0))
             _check(added, f"add_rule {path}")
         finally:
             os.close(parent)
@@ -105,8 +105,3 @@ def _check(result: int, what: str) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), f"landlock {what}: {os.strerror(ctypes.get_errno())}")
     return result
-
-
-@functools.lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)

@@ -13,7 +13,7 @@ import platform
 import struct
 from typing import Literal
 
-from mtmc.evaluate.sandbox.capabilities import no_new_privileges
+from mtmc.evaluate.sandbox.capabilities import libc, no_new_privileges
 from mtmc.evaluate.sandbox.landlock import scopes_signals
 
 Profile = Literal["candidate", "build", "keeper"]
@@ -166,9 +166,8 @@ def install(profile: Profile, *, memfd: bool = False) -> None:
     buffer = ctypes.create_string_buffer(packed, len(packed))
     header = ctypes.create_string_buffer(struct.pack("@HP", len(code), ctypes.addressof(buffer)))
     no_new_privileges()
-    libc = ctypes.CDLL(None, use_errno=True)
     mode_filter, all_threads = ctypes.c_uint(1), ctypes.c_uint(1)
-    result = libc.syscall(_SECCOMP[machine], mode_filter, all_threads, header)
+    result = libc().syscall(_SECCOMP[machine], mode_filter, all_threads, header)
     if result != 0:
         number = ctypes.get_errno() if result < 0 else _EPERM
         raise OSError(number, f"seccomp: {os.strerror(number)}")
