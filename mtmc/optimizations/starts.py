@@ -69,6 +69,8 @@ WITH_DESCRIPTORS = ("sm_90", "sm_100")
 """Targets with a tensor memory accelerator."""
 GROUP = 128
 """Neighbours along the inner dimension that mostly have one scale: a slice of a product of 8-bit numbers lies in one."""
+GROUP_ROWS, WIDE_TILE = 128, 256
+"""Rows of a tile of groups that have as many on average, and columns of one that reads as much as two products' tiles."""
 LEAST_INNER = 256
 """Of a product that fills the stages of these tiles."""
 
@@ -80,11 +82,13 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS:
         return stage
     found = analyse(graph, body)
-    if found.offsets or found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
+    if found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
     short = found.short and not found.reduces
     halves = described and short
+    if found.offsets:
+        return _of_groups(graph, found, stage, hardware) if halves else stage
     few = short and _few(found) and not found.whole_numbers
     if stage.number("split_k") > 1 and not (few and described):
         return stage
@@ -109,6 +113,18 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
         chosen |= {**({"results": "descriptors"} if ends else {}), **({"epilogue": 2} if turns else {}), **turns}
     for stages in range(tile.stages, 1, -1):  # a left operand that several loads make takes as many tiles a stage
         better = stage.scheduled({**chosen, "num_stages": stages})
+        if shared_bytes(graph, better) <= hardware.shared_per_block:
+            return better
+    return stage
+
+
+def _of_groups(graph: Graph, found: Product, stage: Stage, hardware: Hardware) -> Stage:
+    """Products of groups of rows, whose operands have descriptors: where groups fill tiles of 128 rows, one product has 256
+    columns at a time, as two of the same rows have."""
+    wide = stage.number("block_m") == GROUP_ROWS and len(found.factors) == 1 and found.n[0] >= 2 * WIDE_TILE
+    for stages in (4, 3, 2):
+        chosen: dict[str, Setting] = {"operands": "descriptors", "num_stages": stages}
+        better = stage.scheduled(chosen | ({"block_n": WIDE_TILE} if wide else {}))
         if shared_bytes(graph, better) <= hardware.shared_per_block:
             return better
     return stage

@@ -19,6 +19,7 @@ from mtmc.rewrite.templates.pointwise import tile_of
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.product_dispatch import BY_ROWS
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS
+from mtmc.rewrite.templates.row_order import LOOKED_UP
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.transposing import transposed
 from mtmc.source.sites import Sites
@@ -147,8 +148,9 @@ TILE_LOGIT: dict[tuple[int, ...], float] = {
 """Tiles of a product that did well on H100-class GPUs (see results/), as logit."""
 DISPATCH_LOGIT = -2.0
 """Of a tile by the number of rows: it is no faster at the shapes that are timed."""
-MOST_AT_ONCE = 8192
-"""Elements of several rows that a program has at once; more has never paid."""
+MOST_AT_ONCE, MOST_OF_MATRICES = 8192, 32768
+"""Elements of several rows that a program has at once; more has never paid. And where rows are those of matrices that are
+looked up: they begin with up to 16384."""
 
 
 class Tile(ScheduleChange):
@@ -239,10 +241,11 @@ def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     name, offers = stage.title, list[tuple[Choice, str]]()
     loops = stage.template == "scan" or stage.setting("passes") == "loop"
     interleaved = _interleaved(version, stage)
+    most = MOST_OF_MATRICES if dict(stage.schedule).get("order") == LOOKED_UP else MOST_AT_ONCE
     for rows in INTERLEAVED_ROWS if interleaved else ROW_BLOCKS:
         changed = stage.scheduled({"block_rows": rows})
         at_once = elements_a_thread(version.graph, changed) * 32 * stage.number("num_warps")
-        if rows == 1 or at_once <= MOST_AT_ONCE:
+        if rows == 1 or at_once <= most:
             words = f"retile the {name} kernel to {rows} row{'s' * (rows > 1)} a program"
             offers.append(({"block_rows": rows}, words))
     for cols in (INTERLEAVED_COLUMNS if interleaved else COLUMN_BLOCKS) if loops else ():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mtmc.errors import MtmcError
 from mtmc.evaluate.reference.fp64 import computing_in
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.expansion import build
@@ -16,6 +17,7 @@ from mtmc.rewrite.templates.product import analyse
 from mtmc.task import Task, task_from_source
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.stepping import version as stepped
 from tests.rewrite.test_plan import version
 
 REFERENCE = """
@@ -60,13 +62,15 @@ def task_of(work: str) -> Task:
     return task_from_source(REFERENCE.format(work=work), "groups")
 
 
-def scheduled(work: str, settings: dict[str, int | str]) -> str:
+def scheduled(work: str, settings: dict[str, int | str], views: bool = False) -> str:
+    """views: whether what turns matrices is left to torch, as a search leaves it."""
     task = task_of(work)
     graph = export_graph(task)
     root = version(task, graph, root_plan(graph))
-    kernel = root.as_kernel(tuple(op.name for op in graph.ops), {})
+    kernel = root.as_kernel(tuple(op.name for op in graph.ops if not views or op.target not in TURNING), {})
     assert kernel is not None and kernel.template == "matmul"
-    return print_plan(task, graph, root.plan.with_merged(graph, root.plan.stages, kernel.scheduled(settings))).source
+    merged = [stage for stage in root.plan.stages if set(stage.ops) <= set(kernel.ops)]
+    return print_plan(task, graph, root.plan.with_merged(graph, merged, kernel.scheduled(settings))).source
 
 
 def test_products_of_groups_are_right() -> None:
@@ -79,6 +83,54 @@ def test_products_of_groups_are_right() -> None:
         text = scheduled(CASES["gated"], settings)
         cases.append({"name": name, "source": task_of(CASES["gated"]).source, "candidate": text})
     assert interpret(cases) == dict.fromkeys((*CASES, *ways))
+
+
+DESCRIBED: dict[str, int | str] = {"block_m": 16, "block_n": 16, "block_k": 16, "operands": "descriptors"}
+OF_DESCRIPTORS = {
+    "alone": CASES["alone"],
+    "gated": CASES["gated"],
+    "across": "return F.grouped_mm(x, across.mT, offs=offs)",
+    "gated_across": "return F.grouped_mm(x, across.mT, offs=offs).relu() * F.grouped_mm(x, across.flip(0).mT, offs=offs)",
+    "weighted": CASES["weighted"],
+}
+"""Forward -> a product of groups whose tiles come through descriptors."""
+TURNING = ("aten.mT.default", "aten.flip.default", "aten.slice.Tensor", "aten.repeat.default")
+
+
+def test_tiles_of_groups_come_through_descriptors() -> None:
+    ways: dict[str, dict[str, int | str]] = {"": {}, "turns": {"persistent": 3}, "long": {"block_k": 64, "block_m": 64}}
+    texts = {
+        f"{name}-{way}": (work, scheduled(work, DESCRIBED | settings, views=True))
+        for name, work in OF_DESCRIPTORS.items()
+        for way, settings in ways.items()
+    }
+    assert all("_tiles.load([begin, start])" in text for _, text in texts.values())
+    cases = [{"name": name, "source": task_of(work).source, "candidate": text} for name, (work, text) in texts.items()]
+    assert interpret(cases) == dict.fromkeys(texts)
+
+
+@pytest.mark.parametrize(
+    ("work", "settings"),
+    [
+        ("return F.grouped_mm(x, across.mT, offs=offs) * F.grouped_mm(x, up, offs=offs)", {}),
+        ("return F.grouped_mm(x, gate.repeat(1, 1, 2)[..., : gate.shape[2]], offs=offs)", {}),
+        (CASES["alone"], {"results": "descriptors"}),
+        (CASES["alone"], {"operands": "own_descriptors"}),
+    ],
+)
+def test_other_matrices_of_groups_have_no_descriptor(work: str, settings: dict[str, int | str]) -> None:
+    with pytest.raises(MtmcError, match="descriptor"):
+        scheduled(work, DESCRIBED | settings, views=True)
+
+
+@pytest.mark.parametrize(("work", "columns", "stages"), [("gated_across", 128, 4), ("across", 256, 4)])
+def test_groups_of_many_rows_start_with_descriptors(work: str, columns: int, stages: int) -> None:
+    sizes = "T, K, N, E = 4096, 1024, 1024, 16"
+    task = task_from_source(task_of(OF_DESCRIPTORS[work]).source.replace("T, K, N, E = 512, 64, 96, 8", sizes), "many")
+    at = stepped(task, root_plan(export_graph(task)))
+    stage = at.as_kernel(tuple(op.name for op in at.graph.ops if op.target not in TURNING), {})
+    assert stage is not None and dict(stage.schedule)["operands"] == "descriptors"
+    assert [stage.number(name) for name in ("block_m", "block_n", "num_stages")] == [128, columns, stages]
 
 
 def test_a_gated_layer_is_one_kernel_with_as_many_rows_as_groups_have() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from mtmc.rewrite.body import Index, Node, NotCovered, Operand, Trailing
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Shape, Size, is_one, product, same
-from mtmc.rewrite.index_maps import Asked, At, Condition, IndexMap, Reshaped, broadcast_at
+from mtmc.rewrite.index_maps import Asked, At, Condition, IndexMap, Piece, Reshaped, broadcast_at
 from mtmc.rewrite.places import Digit, Place, digits, linear, number_place, one
 from mtmc.rewrite.space import Group, bare, flat, split
 from mtmc.rewrite.templates.taps import windowed
@@ -26,6 +26,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"( *)(\w+) = ")
 MOST_ELSEWHERE = 256
 """Values that a kernel computes at other places: what moves elements again and again asks for twice as many each time."""
+
+WITH_NAN = ("float32", "bfloat16", "float16")
+"""Types of which a load may give NaN where it is masked."""
 
 Variables = dict[object, str]
 """What stands in which variable: a node by its name, an operand from outside by (operand, logical shape), what is computed
@@ -80,7 +83,7 @@ class Elements:
     def is_home(self, shape: Shape, at: At) -> bool:
         """Whether a place is the one at hand."""
         if shape not in self._homes:
-            rows = tuple(group for group in self.groups if group.mask == "row_mask")
+            rows = tuple(group for group in self.groups if group.mask == "row_mask" or group.index == "outer")
             self._homes[shape] = home(self.writer, shape, self.groups), home(self.writer, shape, rows)
         return at in self._homes[shape]
 
@@ -174,7 +177,7 @@ class Elements:
                 masks.append(self.condition(condition))
         return " & ".join(dict.fromkeys(masks))
 
-    def _load(self, operand: Operand, at: At, conditions: tuple[Condition, ...]) -> str:
+    def _load(self, operand: Operand, at: At, conditions: tuple[Condition, ...], other: str = "") -> str:
         assert isinstance(operand, (str, Trailing))
         value = operand.value if isinstance(operand, Trailing) else operand
         tensor, writer = self.writer.tensor(value), self.writer
@@ -188,7 +191,7 @@ class Elements:
             offset = " + ".join(f"{text} * {writer.stride(value, axis)}" for text, axis in parts)
         mask = self._mask(self.hangs(at), conditions)
         variable = self.fresh(f"{value}_at")
-        writer.load_from(value, "" if offset == "0" else offset, mask, variable)
+        writer.load_from(value, "" if offset == "0" else offset, mask, variable, other)
         writer.moved.add(value)
         return variable
 
@@ -210,6 +213,7 @@ class Elements:
         ]
         variable = self.fresh(f"{node.name}_at")
         self.writer.line(f"{variable} = " + node.operation.format(*parts))
+        self.writer.note_made(variable, node.operation, parts)
         return variable
 
     def _moved(self, node: Node, index: IndexMap, at: At, conditions: tuple[Condition, ...]) -> str:
@@ -221,11 +225,15 @@ class Elements:
             return self._index(node.operands[number], place, wrap, conditions)
 
         arms: list[tuple[str, tuple[Condition, ...]]] = []
-        for piece in index.pieces(Asked(at, shapes, variants, load)):
+        pieces = index.pieces(Asked(at, shapes, variants, load))
+        for piece in pieces:
             if any(condition.never for condition in piece.conditions):
                 continue
             live = tuple(condition for condition in piece.conditions if not condition.always)
             under = tuple(dict.fromkeys((*conditions, *live)))
+            filled = self._filled(node, piece, live, under) if len(pieces) == 1 and live else ""
+            if filled:
+                return filled
             arms.append((self.value(node.operands[piece.operand], piece.at, under), live))
             if not live:
                 break
@@ -241,6 +249,28 @@ class Elements:
             self.writer.line(f"{variable} = tl.where({' & '.join(map(self.condition, live))}, {text}, {default})")
             default = self.variables[(node.name, at, conditions, number)] = variable
         return default
+
+    def _filled(self, node: Node, piece: Piece, live: tuple[Condition, ...], under: tuple[Condition, ...]) -> str:
+        """The variable of the only piece of a node, loaded with what stands where its conditions do not hold: nothing is
+        chosen for each element then. "" where that is not what a masked load gives."""
+        operand, fill = node.operands[piece.operand], node.fill
+        if fill is None or not isinstance(operand, str) or self.writer.body.node(operand) is not None:
+            return ""
+        hangs, decide = self.hangs(piece.at), self.hangs(condition.place for condition in live)
+        if not decide <= hangs:
+            return ""
+        if fill == 0 or (math.isnan(fill) and node.compute == "int"):
+            return self.value(operand, piece.at, under)
+        # where no column is, an index that is made of what was loaded there may be out of range
+        columns = {bare(group.index) for group in self.groups if "col_mask" in group.mask}
+        known = self.writer.tensor(operand).dtype in WITH_NAN
+        if not math.isnan(fill) or decide == hangs or decide & columns or not known:
+            return ""
+        key = (operand, piece.at, under, "filled")
+        if key not in self.variables:
+            other = f'tl.where({" & ".join(map(self.condition, live))}, 0.0, float("nan"))'
+            self.variables[key] = self._load(operand, piece.at, under, other)
+        return self.variables[key]
 
     def inside(self, at: At) -> str:
         """What must hold for a place to be one of the iteration space: a block of the shape that values there have."""

@@ -211,7 +211,8 @@ class _Assembler:
             instead = ((kernel.found.right, NAME),)
             texts.append(self._turned(lines))
         if kernel.way.described:
-            sizes = Sizes(self.m, self.n, self.k, self.batch)
+            count = self._size(kernel.found.groups, "n_groups") if kernel.found.offsets else ""
+            sizes = Sizes(self.m, self.n, self.k, self.batch, count)
             lines += [INDENT + line for line in launcher_lines(kernel, self.tile, sizes)]
             constants.append(("DESCRIBED", "described"))
             if kernel.specialized:

@@ -212,6 +212,7 @@ def _write_map(elements: Elements, node: Node) -> None:
         else:
             parts.append(writer.text_of(item))
     writer.line(f"{node.name} = " + node.operation.format(*parts, rows="rows", cols="cols"))
+    writer.note_made(node.name, node.operation, parts)
     variables[node.name] = node.name
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import GROUPED, Body, Index, Node, NotCovered, Number, leading_to
-from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, product, same
+from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, is_dense, product, same
 from mtmc.rewrite.scaled import scales_of
 from mtmc.rewrite.templates.product_rows import row_work
 from mtmc.rewrite.templates.product_statistics import Making, check, made_of
@@ -312,18 +312,34 @@ def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
 
     transposed_copy: whether the kernel gets the right operand as [n, k], whatever it is.
     """
-    if found.prologue or found.made or found.offsets:
+    if found.prologue or found.made:
         return False
     size = graph.values[found.left].float_bytes
-    rows = (found.k, found.k if found.transposed or transposed_copy else found.n)
+    last = found.transposed or transposed_copy or rights_across(graph, found)
+    rows = (found.k, found.k if last else found.n)
     return lie_as_matrices(graph, found) and not any(length[0] * size % 16 for length in rows)
 
 
 def lie_as_matrices(graph: Graph, found: Product) -> bool:
     """Whether each operand, as the reference has it, is a contiguous matrix, or one of each product of a batch, one after
     the other, which is a matrix of more rows."""
-    tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
-    return all(tensor.contiguous and _is_flat(tensor, found) for tensor in tensors)
+    left, rights = graph.values[found.left], [graph.values[factor.right] for factor in found.factors]
+    if rights_across(graph, found):
+        return left.contiguous and _is_flat(left, found)
+    return all(tensor.contiguous and _is_flat(tensor, found) for tensor in (left, *rights))
+
+
+def rights_across(graph: Graph, found: Product) -> bool:
+    """Whether the matrices of groups lie across, all of them: [groups, k, n] in the order of [groups, n, k], as a layer's
+    weights do."""
+    return bool(found.offsets) and all(_dense_across(graph.values[factor.right]) for factor in found.factors)
+
+
+def _dense_across(tensor: Tensor) -> bool:
+    if tensor.contiguous or len(tensor.shape) != 3:
+        return False
+    groups, down, across = tensor.shape
+    return is_dense((groups, across, down), tuple(tensor.strides[axis] for axis in (0, 2, 1)))
 
 
 def _is_flat(tensor: Tensor, found: Product) -> bool:

@@ -6,7 +6,8 @@ in order to give the loads warps of their own. Whether there can be descriptors 
 The matrices of a batch lie one after the other, so they have one descriptor, of a matrix with the rows of all. A tile that
 reaches over the end of one gets rows of the next: such rows of a left operand, and columns of a right one, belong to
 elements of the result that are not stored. What is added up is another matter, and so are stored tiles: no tile may reach
-over the end there.
+over the end there. So have the matrices of groups of rows, and a tile of the rows begins where its block does, and
+reaches into the next group.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables
-from mtmc.rewrite.templates.product import Product, lie_as_matrices
+from mtmc.rewrite.templates.product import Product, lie_as_matrices, rights_across
 from mtmc.rewrite.templates.product_operands import Operands
 from mtmc.rewrite.templates.writer import Writer
 
@@ -76,8 +77,10 @@ class Tiles:
             raise NotCovered("results through descriptors where operands have none, or a tile in odd parts")
         if (self.stored or self.parts > 1) and not whole:
             raise NotCovered("a tile's result in parts, or through a descriptor, where it is not made at once")
-        if self.described and (found.prologue or found.made or found.offsets):
-            raise NotCovered("a descriptor of an operand that is made in the kernel, or of one for each group")
+        if self.described and (found.prologue or found.made):
+            raise NotCovered("a descriptor of an operand that is made in the kernel")
+        if found.offsets and (self.stored or self.own):
+            raise NotCovered("results of groups through descriptors, or descriptors of groups that the kernel makes")
         if self.described and not lie_as_matrices(graph, found):
             raise NotCovered("descriptors of operands that are no contiguous matrices")
         if self.stored and found.batch and found.m[0] % self.rows:
@@ -146,8 +149,15 @@ def _has_batch(kernel: TiledProduct, value: str) -> bool:
     return own and bool(kernel.found.batch)
 
 
+def _lies_inner_last(kernel: TiledProduct) -> bool:
+    """Whether the right operands lie as [n, k], for each group or product if there are several."""
+    return kernel.operands.inner_last or rights_across(kernel.operands.graph, kernel.found)
+
+
 def _row(kernel: TiledProduct, value: str, rows: str, inside: str) -> str:
     """Expression of a tile's first row in its descriptor. rows: of one product. inside: its first row in that."""
+    if kernel.found.offsets:
+        return f"(matrix * {rows} + {inside}).to(tl.int32)"
     return f"(batch * {rows} + {inside}).to(tl.int32)" if _has_batch(kernel, value) else inside
 
 
@@ -161,11 +171,11 @@ def read_tiles(kernel: TiledProduct, named_rows: str) -> None:
     writer, found = kernel.writer, kernel.found
     writer.line("if DESCRIBED:")
     writer.level += 1
-    row = _row(kernel, found.left, kernel.n_m, f"{named_rows} * BLOCK_M")
+    row = "begin" if found.offsets else _row(kernel, found.left, kernel.n_m, f"{named_rows} * BLOCK_M")
     writer.line(f"a = {found.tiles_of(found.left)}.load([{row}, start])")
     for factor in found.factors:
         b, tiles = kernel.operands.tile_name("b", factor), found.tiles_of(factor.right, right=True)
-        if kernel.operands.inner_last:
+        if _lies_inner_last(kernel):
             row = _row(kernel, factor.right, kernel.n_n, "block_n * BLOCK_N")
             writer.line(f"{b} = tl.trans({tiles}.load([{row}, start]))")
         else:
@@ -223,12 +233,13 @@ def _store(kernel: TiledProduct, variables: Variables, before: str) -> None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Expressions of the launcher. batch: how many products there are."""
+    """Expressions of the launcher. batch: how many products there are. groups: of rows, "" where there are none."""
 
     m: str
     n: str
     k: str
     batch: str
+    groups: str = ""
 
 
 def launcher_lines(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) -> list[str]:
@@ -240,9 +251,10 @@ def launcher_lines(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) 
         "# rows of matrices must begin at multiples of 16 bytes",
         f"described = {left}.data_ptr() % 16 == 0 and ({sizes.k}) * {left}.element_size() % 16 == 0",
     ]
+    step = _step(kernel)
     for right in rights:
         lines.append(f"described = described and {right}.data_ptr() % 16 == 0")
-        lines.append(f"described = described and {right}.stride(-2) * {right}.element_size() % 16 == 0")
+        lines.append(f"described = described and {right}.{step} * {right}.element_size() % 16 == 0")
     lines += _ends(kernel, tile, sizes)
     if way.stored:
         for size in dict.fromkeys(f"{value}.element_size()" for value in kernel.body.stores):
@@ -256,6 +268,8 @@ def launcher_lines(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) 
 
 def _ends(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) -> list[str]:
     """Lines for the products of a batch: no tile may reach into the next matrix where its rows would count there."""
+    if sizes.groups:
+        return _group_ends(kernel, tile, sizes)
     if not kernel.found.batch:
         return []
     longest = ", ".join(dict.fromkeys((sizes.m, sizes.n, sizes.k)))
@@ -268,16 +282,37 @@ def _ends(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) -> list[s
     return lines
 
 
+def _step(kernel: TiledProduct) -> str:
+    """A right operand's step from row to row of its descriptor."""
+    return "stride(-1)" if rights_across(kernel.operands.graph, kernel.found) else "stride(-2)"
+
+
+def _group_ends(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) -> list[str]:
+    """Lines for the matrices of groups, which must lie one after the other: they have one descriptor."""
+    across = rights_across(kernel.operands.graph, kernel.found)
+    whole = f"({sizes.n}) * ({sizes.k})"
+    steps = f"({whole}, {f'1, {sizes.k}' if across else f'{sizes.n}, 1'})"
+    lines = [f"described = described and {right}.stride() == {steps}" for right in kernel.operands.rights]
+    lines.append("# rows are counted in 32 bits")
+    rows = sizes.n if across else sizes.k
+    lines.append(f"described = described and max({sizes.m}, {sizes.groups} * ({rows})) < 2**31")
+    if not across:
+        ends = "# no slice may reach into the next group's matrix"
+        lines.append(f"described = described and ({sizes.k}) % {tile['block_k']} == 0  {ends}")
+    return lines
+
+
 def _made(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes, rights: Sequence[str]) -> list[str]:
     m, n, k = (tile[f"block_{axis}"] for axis in "mnk")
-    last = kernel.operands.inner_last
+    last, step = _lies_inner_last(kernel), _step(kernel)
     down, across, block = (sizes.n, sizes.k, f"{n}, {k}") if last else (sizes.k, sizes.n, f"{k}, {n}")
     found, left = kernel.found, kernel.found.left
     rows = _all_rows(kernel, left, sizes.batch, sizes.m)
     made = [(found.tiles_of(left), left, f"[{rows}, {sizes.k}], [{sizes.k}, 1], [{m}, {k}]")]
     for right, given in zip(kernel.operands.rights, rights, strict=True):
-        shape = f"[{_all_rows(kernel, right, sizes.batch, down)}, {across}]"
-        made.append((found.tiles_of(right, right=True), given, f"{shape}, [{given}.stride(-2), 1], [{block}]"))
+        height = f"{sizes.groups} * ({down})" if sizes.groups else _all_rows(kernel, right, sizes.batch, down)
+        shape = f"[{height}, {across}]"
+        made.append((found.tiles_of(right, right=True), given, f"{shape}, [{given}.{step}, 1], [{block}]"))
     if kernel.way.stored:
         part = f"[{m}, {int(n) // kernel.way.parts if n.isdigit() else f'{n} // {kernel.way.parts}'}]"
         for value in kernel.body.stores:

@@ -28,7 +28,7 @@ class RowKernel:
         self.shared = stage.setting("passes") == SHARED
         self.within = row_space.within(self.layout, stage.number("block_rows")) and not self.shared
         self.once = dict(stage.schedule).get("eviction_policy") == "evict_first"
-        ordered = dict(stage.schedule).get("order") == row_order.LOOKED_UP and self.split == 1
+        ordered = dict(stage.schedule).get("order") == row_order.LOOKED_UP and self.split == 1 and not self.shared
         self.looked_up = row_order.matrices(graph, body, self.layout) if ordered else None
         self.totals = [node for node in body.nodes if self.place(node) == "total"]
         self.reductions = [node for node in body.nodes if node.kind == "reduce" and self.place(node) == "row"]
@@ -36,6 +36,7 @@ class RowKernel:
         """Reductions of which one element of each row is all there is -> what they would sum up."""
         self.variables: Variables = {}
         self.writer = Writer(graph, body, f"{name}_kernel")
+        self.writer.blank = set()
         self.writer.windows = not self.loop and not self.shared
 
     def _picked(self) -> dict[str, Node]:
@@ -85,9 +86,12 @@ class RowKernel:
             rows = row_space.any_rows(writer, layout, "")
         elif self.within:
             rows = row_space.rows_of_one(writer, layout)
+        elif self.looked_up:
+            rows = row_order.rows_of_one(writer, self.looked_up)
         else:
-            program = row_order.write_program(writer, self.looked_up) if self.looked_up else "tl.program_id(0)"
-            rows = row_space.any_rows(writer, layout, f"({program} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
+            rows = row_space.any_rows(
+                writer, layout, "(tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]"
+            )
         if self.shared:
             writer.line("start = share * BLOCK_COLS")
             writer.blocks = True

@@ -72,12 +72,12 @@ class RowLauncher:
     def _programs(self, rows: str, scope: Scope, spare: dict[str, Varying]) -> str:
         """Expression of the number of blocks of rows."""
         layout, each = self.kernel.layout, self.stage.number("block_rows")
-        if not self.kernel.within:
+        found = self.kernel.looked_up
+        if not self.kernel.within and found is None:
             return _blocks(rows, each)
-        outer, inner = (
-            size_expression(size, name, scope, spare)
-            for size, name in ((layout.outer, "n_outer"), (layout.inner, "n_inner"))
-        )
+        sizes = (found.count, found.rows) if found is not None else (layout.outer, layout.inner)
+        named = zip(sizes, ("n_outer", "n_inner"), strict=True)
+        outer, inner = (size_expression(size, name, scope, spare) for size, name in named)
         return f"{f'({outer})' if ' ' in outer else outer} * {_blocks(inner, each)}"
 
     def _grid(self, rows: str) -> tuple[str, ...]:

@@ -70,8 +70,7 @@ class Pass:
 
 def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: str) -> None:
     """Reduce rows that are held in registers."""
-    name = node.name
-    guarded = f"tl.where(mask, {value}, {accumulator(writer.body, node)[0]})"
+    name, guarded = node.name, _guarded(writer, node, value)
     if node.operation == "deviations":
         mean = variables[node.reads()[1]]
         writer.line(f"{name}_apart = tl.where(mask, {value} - {mean}, 0.0)")
@@ -82,6 +81,13 @@ def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: st
     else:
         together(writer, node, guarded, "BLOCK_COLS")
     variables[name] = name
+
+
+def _guarded(writer: Writer, node: Node, value: str) -> str:
+    """What a reduction reads, or what changes nothing where no column is: rows that are none are never stored."""
+    if node.operation == "sum" and writer.blank is not None and value in writer.blank:
+        return value
+    return f"tl.where(mask, {value}, {accumulator(writer.body, node)[0]})"
 
 
 def start(writer: Writer, node: Node) -> None:
@@ -96,8 +102,7 @@ def start(writer: Writer, node: Node) -> None:
 
 def accumulate(writer: Writer, node: Node, value: str, loop: Pass) -> None:
     """Write what a reduction does with one piece of the rows."""
-    name = node.name
-    guarded = f"tl.where(mask, {value}, {accumulator(writer.body, node)[0]})"
+    name, guarded = node.name, _guarded(writer, node, value)
     if node.operation == "deviations":
         done = "start" if loop.first == "0" else f"(start - {loop.first})"
         writer.comment("each lane's mean and squared distances to it, one more column a turn")

@@ -6,7 +6,7 @@ or computed by it and a column, or read for some of those neighbours alike, is t
 
 from __future__ import annotations
 
-from mtmc.rewrite.graph import is_one
+from mtmc.rewrite.graph import Size, is_one
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.rows import Layout
 from mtmc.rewrite.templates.writer import Writer
@@ -31,12 +31,18 @@ def rows_of_one(writer: Writer, layout: Layout) -> tuple[Group, ...]:
     writer.line(f"blocks = tl.cdiv({inner}, BLOCK_ROWS)")
     writer.line("outer = tl.program_id(0) // blocks")
     writer.line("first_row = tl.program_id(0) % blocks * BLOCK_ROWS")
+    return of_one_outer(writer, layout.outer, layout.inner)
+
+
+def of_one_outer(writer: Writer, outer: Size, inner: Size) -> tuple[Group, ...]:
+    """Write the rows from inner index `first_row` on, of the index `outer`. Returns: what they run over."""
+    count = writer.size(inner)
     writer.line("inner = (first_row + tl.arange(0, BLOCK_ROWS))[:, None]")
     writer.widen("outer", "inner")
-    writer.line(f"row_mask = inner < {inner}")
-    writer.line(f"rows = outer * {inner} + inner")
+    writer.line(f"row_mask = inner < {count}")
+    writer.line(f"rows = outer * {count} + inner")
     writer.rows_of_one = True
-    return Group("outer", layout.outer, ""), Group("inner", layout.inner, "row_mask")
+    return Group("outer", outer, ""), Group("inner", inner, "row_mask")
 
 
 def any_rows(writer: Writer, layout: Layout, rows: str) -> tuple[Group, ...]:
@@ -74,6 +80,8 @@ def columns_at_hand(writer: Writer, layout: Layout, columns: str, last: str) -> 
 
 def space(layout: Layout, rows: tuple[Group, ...]) -> tuple[Group, ...]:
     """The iteration space, in the order of memory. rows: what they run over."""
+    if len(rows) == 2 and is_one(layout.inner) and not layout.before:  # all columns stand behind both
+        return (*rows, Group("cols", layout.cols, "col_mask"))
     first, behind = rows[: 1 + bool(layout.before)], rows[1 + bool(layout.before) :]
     if not layout.lead:
         return (*first, Group("cols", layout.cols, "col_mask"), *behind)

@@ -18,7 +18,7 @@ from mtmc.rewrite.graph import Graph, is_one, power_of_two_above, power_of_two_b
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.templates.row_launcher import RowLauncher
-from mtmc.rewrite.templates.row_order import LOOKED_UP, matrices
+from mtmc.rewrite.templates.row_order import LOOKED_UP, Matrices, matrices
 from mtmc.rewrite.templates.row_shared import FEW_SHARES, SHARED, pieces_of, why_not_shared
 from mtmc.rewrite.templates.rows import Layout, full_loads, lay_out, loops, why_not_split
 from mtmc.rewrite.templates.shares import shares
@@ -40,6 +40,10 @@ MANY_ROWS, ROWS_REDUCED, REDUCED_AT_ONCE = 32768, 4, 4096
 """Rows that are reduced to a few numbers each, and nothing else: with so many of them, a program takes some at once, since
 what it waits for at its start and its end is as long as its loads (92160 rows of 2880, H200, estimated: 174 us to 135;
 655360 rows of 128 numbers of 8 bits: 53 us with 8 rows, 27 with 32). So many elements, and four rows at least."""
+TILE_BYTES, MOST_OF_MATRIX, ENOUGH_OF_MATRICES = 1 << 15, 32, 1024
+"""Of matrices that are looked up: bytes that a program's four warps load, its rows at most, and programs for which there are
+always rows. 256 bytes a thread: ptxas has 16 of its 20 loads on their way for sm_90, in 90 registers, and a row of 2880 bf16
+numbers takes 752 instructions of a warp; with eight warps 976."""
 CACHED_COLUMNS = 65536
 """Rows up to this are found in the cache when they are read again, if a program is as large as a multiprocessor: 132 rows
 of fp32 numbers are 35 MB."""
@@ -80,6 +84,9 @@ class Rowwise:
         if columns <= SHORT and layout.inner and layout.inner[0] >= INTERLEAVED and not _has_windows(body):
             return one_by_one(layout)
         inner = _side_by_side(body, layout)
+        looked_up = matrices(graph, body, layout)
+        if looked_up is not None and columns <= MAX_REGISTER_COLUMNS and _reduces_alone(body, layout):
+            return _of_matrices(looked_up, layout)
         if columns <= MAX_REGISTER_COLUMNS // inner:
             rows = inner if inner > 1 else power_of_two_below(max(1, min(16, 1024 // columns)))
             held = columns * rows
@@ -87,7 +94,7 @@ class Rowwise:
                 rows = max(rows, _reduced_at_once(layout))
                 held = min(columns * rows, max(columns, REDUCED_AT_ONCE))
             warps = register_warps(held)
-            order = {"order": LOOKED_UP} if matrices(graph, body, layout) else {}
+            order = {"order": LOOKED_UP} if looked_up is not None else {}
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1, **order}
         if _read_twice_from_memory(graph, body, layout):
             return sharing(pieces_of(layout)[0])
@@ -121,6 +128,14 @@ def _groups_beside(graph: Graph, body: Body, layout: Layout) -> int:
     return min(
         power_of_two_below(layout.outer[0]), power_of_two_above(-(-STRETCH // (size * layout.inside[0]))), MOST_BESIDE
     )
+
+
+def _of_matrices(found: Matrices, layout: Layout) -> dict[str, int | str]:
+    """How rows of matrices that are looked up are reduced alone: as many a program as lie in its tile, of one matrix."""
+    rows = TILE_BYTES // (found.element_bytes * power_of_two_above(max(layout.cols, default=1)))
+    rows = max(1, min(rows, MOST_OF_MATRIX, power_of_two_below(max(1, layout.rows[0] // ENOUGH_OF_MATRICES))))
+    held: dict[str, int | str] = {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": 4}
+    return {**held, "split": 1, "order": LOOKED_UP}
 
 
 def _reduced_at_once(layout: Layout) -> int:

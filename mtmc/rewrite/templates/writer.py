@@ -16,7 +16,11 @@ from mtmc.rewrite.space import Access, Group, access, bare, flat, term
 from mtmc.rewrite.templates.divisors import FULL, Divisors, divisors_of
 
 _COLUMN, _SEGMENT = re.compile(r"\bcols\b"), re.compile(r"\bcols\)? // (\w+)")
+_BLANK = re.compile(r"\bcol_mask\b")
 _ROW, _ROWS = re.compile(r"\binner\b"), re.compile(r"\binner // (\w+)")
+
+KEEP_ZERO = ("{0}", "{0} * {1}", "{0} * {0}", "{0} + {1}", "{0} - {1}", "-{0}", "tl.abs({0})")
+"""Operations that make 0 of zeros."""
 
 
 class Writer:
@@ -26,6 +30,7 @@ class Writer:
     loaded there for each row and column. segments: sizes by which such loads divide the column's number.
     rows_of_one: whether the rows at hand are BLOCK_ROWS neighbours, from the inner index `first_row` on, of one outer index.
     alike: sizes by which loads divide that inner index.
+    blank: variables that are 0 where `col_mask` does not hold, or NaN in all of a row; None where nobody asks.
     moved: values that are read at other places than the one at hand. elsewhere: how many values are computed there.
     hangs: variables that hold an index which was loaded, with the running indices that it was loaded by.
     windows: whether each element is asked for once, so that the taps of a window may be gone through there.
@@ -53,6 +58,7 @@ class Writer:
         self.segments: set[str] = set()
         self.rows_of_one = False
         self.alike: set[str] = set()
+        self.blank: set[str] | None = None
 
     # -- lines ---------------------------------------------------------------------------------------------------
     def line(self, text: str) -> None:
@@ -153,6 +159,7 @@ class Writer:
             guard += f', eviction_policy="{self.policy}"'
         cast = ".to(tl.float32)" if self.tensor(value).is_float else ""
         shared = self._shared_by_rows(offset)
+        self._note_blank(variable, "" if segment else reach.mask)
         if shared:
             self.alike.add(shared)
             first, without = _ROW.sub("first_row", address), _guard(reach.mask, "row_mask", other)
@@ -190,13 +197,25 @@ class Writer:
                 reaches.append(f"{value}.numel()")
         return f"max({', '.join(reaches)}) >= 2**31" if len(reaches) > 1 else f"{count} >= 2**31"
 
-    def load_from(self, value: str, offset: str, mask: str, variable: str) -> None:
-        """Write the load of a value at an offset, where a mask holds ("": everywhere), into a variable."""
+    def load_from(self, value: str, offset: str, mask: str, variable: str, other: str = "") -> None:
+        """Write the load of a value at an offset, where a mask holds ("": everywhere), into a variable. other: what stands
+        elsewhere, if that is not 0."""
         address = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
-        other = "0.0" if self.tensor(value).is_float else "0"
+        other = other or ("0.0" if self.tensor(value).is_float else "0")
         guard = f", mask={mask}, other={other}" if mask else ""
         cast = ".to(tl.float32)" if self.tensor(value).is_float else ""
+        self._note_blank(variable, mask)
         self.line(f"{variable} = tl.load({address}{guard}){cast}")
+
+    def _note_blank(self, variable: str, mask: str) -> None:
+        """Note whether a variable, loaded where a mask holds, is 0 where no column is."""
+        if self.blank is not None:
+            (self.blank.add if _BLANK.search(mask) else self.blank.discard)(variable)
+
+    def note_made(self, variable: str, operation: str, parts: Sequence[str]) -> None:
+        """Note whether a variable, made by an operation from others, is 0 where no column is."""
+        if self.blank is not None and operation in KEEP_ZERO and self.blank.issuperset(parts):
+            self.blank.add(variable)
 
     def _segment(self, offset: str) -> str:
         """Of a block of columns: the size by which an offset divides them, if nothing else of it depends on them."""
