@@ -35,25 +35,26 @@ Replaces ops by others that are equal for all (finite) inputs: the sum or mean o
 product with the summed operand (M K multiply-adds instead of M N K); the sum of a log-softmax, as of smoothed labels,
 becomes that of its operand, and needs no second pass over the row; the cross entropy of a product becomes that of its
 rows, whose kernel writes no logit; a pool of a pool becomes one pool; a batch norm in evaluation goes into the weights
-before it; what changes nothing (dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider
-than 256 becomes two products and a softmax. The bias of a library convolution becomes an addition that the kernel
-behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or a GRU becomes two products
-and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as matrices do becomes a product
-of matrices between views, which kernels are joined with, as does a convolution of one tap in 16 bits; embeddings that
-are summed a row of indices at a time become a lookup and a reduction. Work on complex numbers between real ones becomes
-work on pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a
-matrix of cosines that the kernel makes. What the library's transforms do in passes of their own is left to what stands
-around them. Several layers of one operand (queries, keys and values) become one product with their weights one behind
-the other, kept as by `pack`; one whose halves meet in a gate becomes two, which are one kernel. A layer of layers, or
-of enlarged maps side by side, is done on what those are of, with the product of the weights. Other weights are summed
-or scaled in each call, so a version is right for any weights. Layers between two transpositions become their weights
-times what lies there; what many read across its rows is copied in order first; so is the operand of a depthwise
-convolution before others whose channels lie last, or that mix them at each place. An Einstein sum of several is sums of
-two, least work first, with what decays between them in a product's kernel. Rows that end within a line get zeros behind
-them. One token's attention, written as sums, is attention; a product of one row of each matrix is a sum, which joins
-what makes and reads the matrix; values weighted by a difference of two softmaxes are a difference of attentions.
-Products that come in are offered a second time as kernels with their neighbours. A norm before a pool, a softmax or a
-mean becomes its statistics and steps that those take in; bias and activation of a convolution before it are in both.
+before it; what changes nothing goes; fp32 attention with heads wider than 256 becomes two products and a softmax. A
+convolution of a map that was enlarged by its nearest places becomes a transposed one of the map. The bias of a library
+convolution becomes an addition that the kernel behind takes up: the library adds it in a pass over the result. A step
+of an LSTM or a GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do
+not lie as matrices do becomes a product of matrices between views, which kernels are joined with, as does a convolution
+of one tap in 16 bits; embeddings that are summed a row of indices at a time become a lookup and a reduction. Work on
+complex numbers between real ones becomes work on pairs of real numbers, in which a Fourier transform of up to 512
+numbers can be a kernel: one product with a matrix of cosines that the kernel makes. What the library's transforms do in
+passes of their own is left to what stands around them. Several layers of one operand (queries, keys and values) become
+one product with their weights one behind the other, kept as by `pack`; one whose halves meet in a gate becomes two,
+which are one kernel. A layer of layers, or of enlarged maps side by side, is done on what those are of, with the
+product of the weights. Other weights are summed or scaled in each call, so a version is right for any weights. Layers
+between two transpositions become their weights times what lies there; what many read across its rows is copied in order
+first; so is the operand of a depthwise convolution before others whose channels lie last, or that mix them at each
+place. An Einstein sum of several is sums of two, least work first, with what decays between them in a product's kernel.
+Rows that end within a line get zeros behind them. One token's attention, written as sums, is attention; a product of
+one row of each matrix is a sum, which joins what makes and reads the matrix; values weighted by a difference of two
+softmaxes are a difference of attentions. Products that come in are offered a second time as kernels with their
+neighbours. A norm before a pool, a softmax or a mean becomes its statistics and steps that those take in; bias and
+activation of a convolution before it are in both.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written, 268
@@ -108,6 +109,7 @@ class Algebra(Optimization):
         or fuses alone. So does what no kernel covers as it is written."""
         params = dict(action.params)
         more = (OPENED if "opened" in params else 0.0) + (WITH_ALL if "joined" in params else 0.0)
+        more += FEWER_TAPS if params.get("rules") == "enlarged" else 0.0
         return saved_logit(action) + more
 
 
@@ -119,7 +121,7 @@ OF_CHANNELS = "channels"
 """Rules that copy an operand in another order, which is a kernel at once."""
 OF_BOTH = (OF_CHANNELS, "distributed")
 """Rules that bring in products as well as work between these: first the products are joined, then their neighbours."""
-OF_ROWS = ("logs", "passes", "scans", "biases", "statistics", "one_row", OF_PRODUCTS, *OF_BOTH)
+OF_ROWS = ("logs", "passes", "scans", "biases", "statistics", "one_row", "enlarged", OF_PRODUCTS, *OF_BOTH)
 FUSED = f"and {ALL_NEIGHBOURS}"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 OF_SUMS = ("einsums",)
@@ -130,6 +132,8 @@ OPENING = ("cells", "einsums", "bags", "transforms")
 """Kinds of rules that may rewrite calls which no kernel covers as they are written."""
 OPENED = math.log(3.0)
 """For what rewrites a call that is none of a kernel: until then it stands between its neighbours."""
+FEWER_TAPS = math.log(3.0)
+"""For convolutions with some 4 taps in place of 9: a kernel that enlarges their operand would be in the way."""
 NEVER_JOINED = ("attention", "joined", "padded")
 """Kinds of rules that take apart what is one kernel already, or lay out weights alone, which are kept between calls, or
 operands, which the product's kernel would read as they were."""

@@ -118,8 +118,7 @@ class Fuse(Optimization):
 
     def _groups(self, version: Version) -> Iterator[Move]:
         """All groups at once, and those of three stages or more."""
-        once = version.kept()
-        groups = [group for group in groups_of(version) if not once.issuperset(group.stages)]
+        groups = groups_of(version)
         if len(groups) > 1:
             saved = sum(len(group.stages) - 1 for group in groups)
             stages = [stage for group in groups for stage in group.stages]

@@ -62,7 +62,8 @@ def groups_of(version: Version) -> list[Group]:
     what goes element by element after a product that is a kernel already, or that no library call does as well: one of
     fp32 numbers. What one kernel of both would work out too often stays apart (see `recomputing`). Elementwise results
     of several sizes become parts of one launch in the end, since nothing else joins such a kernel any more. Left to
-    `fuse` a pair at a time is what may harm: work before a product, a reduction after one.
+    `fuse` a pair at a time is what may harm: work before a product, a reduction after one. What is kept from one call to the
+    next stays apart: it takes nothing.
     """
     return _Growing(version).groups()
 
@@ -81,7 +82,7 @@ class _Growing:
     """Whether kernels of products take along work before them, too."""
 
     def groups(self) -> list[Group]:
-        plan = self.version.plan
+        plan, once = self.version.plan, self.version.kept()
         self._members = {stage: (stage,) for stage in plan.stages}
         for self._in_parts in (False, True):
             for seed in sorted(self._members, key=self._moves):  # what only moves elements joins what reads them
@@ -91,7 +92,7 @@ class _Growing:
         for merged, parts in self._members.items():
             working = [stage for stage in parts if stage in place and not self.version.is_free(stage)]
             stages = tuple(sorted(working, key=place.__getitem__))
-            if len(stages) > 1:
+            if len(stages) > 1 and not once.issuperset(stages):
                 found.append(Group(stages, parts, merged))
         return sorted(found, key=lambda group: place[group.stages[0]])
 

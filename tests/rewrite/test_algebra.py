@@ -122,6 +122,22 @@ FITS = {
             "self.first, self.last = nn.Conv2d(cols, 18, 1), nn.Conv2d(2, 3, 9, padding=4, bias=False)",
         ),
     ),
+    "an enlarged map": (
+        "enlarged",
+        reference(
+            "return self.f(F.interpolate(x, scale_factor=2.0)).relu()",
+            IMAGES,
+            "self.f = nn.Conv2d(cols, outs, 3, padding=1)",
+        ),
+    ),
+    "a map repeated three times and twice": (
+        "enlarged",
+        reference(
+            "return self.f(x.repeat_interleave(3, 2).repeat_interleave(2, -1)) + 1",
+            IMAGES,
+            "self.f = nn.Conv2d(cols, 5, (5, 2), padding=(1, 0), bias=False)",
+        ),
+    ),
     "one tap of shuffled pixels": (
         "pixels",
         reference(

@@ -19,6 +19,7 @@ losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
 composed.py    a layer of layers, or of enlarged maps side by side, as layers of what those are of
 pixels.py      a convolution of shuffled pixels, before the shuffle
+enlarged.py    a convolution of an enlarged map, as a transposed one of the map
 statistics.py  a norm of channels or groups, as its statistics and elementwise work
 one_token.py   attention of one token, written as sums over products
 one_row.py     a product of one row or column of each matrix, as a sum
@@ -53,6 +54,7 @@ from mtmc.rewrite.algebra.constants import CONSTANTS
 from mtmc.rewrite.algebra.distributed import DISTRIBUTED
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.einsums import EINSUMS
+from mtmc.rewrite.algebra.enlarged import ENLARGED
 from mtmc.rewrite.algebra.identities import IDENTITIES
 from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.logs import LOGS
@@ -97,6 +99,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "one_tap": ONE_TAP,
     "scans": SCANS,
     "pixels": PIXELS,
+    "enlarged": ENLARGED,
     "distributed": DISTRIBUTED,
     "padded": PADDED,
     "parted": PARTED,
@@ -105,7 +108,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "statistics": STATISTICS,
     "composed": COMPOSED,
 }
-OF_WEIGHTS = ("joined", "channels", "pixels", "padded", "composed")
+OF_WEIGHTS = ("joined", "channels", "pixels", "enlarged", "padded", "composed")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
 _MOST = 200
 """Times that rules are applied, one after the other."""
