@@ -70,7 +70,7 @@ def _of_smaller(graph: Graph, op: Op) -> Finding | None:
 
 def _enlarged(graph: Graph, item: Ref, rank: int) -> tuple[tuple[int, ...], Ref, tuple[str, ...]]:
     """How many times a value was enlarged in each dimension of places, what was, and the ops that did it."""
-    factors, passed = (1,) * rank, ()
+    factors, passed = (1,) * rank, tuple[str, ...]()
     while (op := producer(graph, item, *_ENLARGING)) is not None and isinstance(op.args[0], Ref):
         more = _factors(graph, op, rank)
         if more is None:
