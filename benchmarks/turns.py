@@ -66,9 +66,9 @@ class Turns:
 def together(script: str, parts: Sequence[str], options: Sequence[str], seconds: float, report: Report) -> bool:
     """Run a script once for each part, at the same time, and tell what they report. Returns whether all of them ended well.
 
-    script: its file; it takes "--models PART", "--turns ARGUMENT" and "--out PATH" besides `options`. seconds: from now
-    until no part waits for another. What a part reports lies beside the report, OUT-PART.md, until it is told here, so that
-    it is there where the whole is cut off.
+    script: its file; it takes "--models PART", "--turns ARGUMENT" and "--out PATH" behind `options`, whatever these say of
+    the same. seconds: from now until no part waits for another. What a part reports lies beside the report, OUT-PART.md,
+    until it is told here, so that it is there where the whole is cut off.
     """
     cores = sorted(os.sched_getaffinity(0))
     share = max(1, len(cores) // len(parts))

@@ -272,9 +272,10 @@ def main() -> int:
     options.add_argument("--together", action="store_true", help="search all models at the same time")
     options.add_argument("--turns", help="how a process of --together finds the others")
     arguments = options.parse_args()
-    if arguments.together:
-        return all_together(arguments)
     turns = Turns.read(arguments.turns) if arguments.turns else None
+    if arguments.together and turns is None:
+        with Report("Whole models", arguments.out) as report:
+            return int(not together(__file__, arguments.models, sys.argv[1:], arguments.seconds, report))
     end = time.monotonic() + arguments.seconds
     made = {"llama": lambda: llama(arguments.layers), "vision": vision, "unet": unet}
     failed = False
@@ -296,20 +297,6 @@ def main() -> int:
             torch._dynamo.reset()
             torch.cuda.empty_cache()
     return int(failed)
-
-
-def all_together(arguments: Any) -> int:
-    """Each model in a process of its own."""
-    options = [
-        f"--seconds={arguments.seconds}",
-        f"--layers={arguments.layers}",
-        f"--evaluations={arguments.evaluations}",
-    ]
-    options += [f"--batch={arguments.batch}", f"--reuse={arguments.reuse}", f"--evaluator={arguments.evaluator}"]
-    options += [*(["--pieces"] if arguments.pieces else []), *([f"--runs={arguments.runs}"] if arguments.runs else [])]
-    options += ["--modes", *arguments.modes, *(word for each in arguments.setting for word in ("--setting", each))]
-    with Report("Whole models", arguments.out) as report:
-        return int(not together(__file__, arguments.models, options, arguments.seconds, report))
 
 
 def version(package: str) -> str:

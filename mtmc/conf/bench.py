@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ from mtmc.renamed import refuse_old
 _TASK = "task"
 _STAND_IN = f"{_TASK}=softmax"
 """A search has a task; those of a benchmark get theirs from the suite."""
-_SHORT_BUDGET = re.compile(r"budget=(\d+)")
 
 
 def compose_bench(texts: Sequence[str]) -> tuple[BenchSettings, SearchConfig]:
@@ -28,7 +26,7 @@ def compose_bench(texts: Sequence[str]) -> tuple[BenchSettings, SearchConfig]:
 
     Raises: ConfigError naming the setting, its value and the fix.
     """
-    texts = [f"budget.evaluations={short[1]}" if (short := _SHORT_BUDGET.fullmatch(text)) else text for text in texts]
+    texts = parsing.with_long_names(texts)
     types = setting_fields(BenchSettings)
     own = [text for text in texts if parsing.name_in(text) in types]
     rest = [text for text in texts if parsing.name_in(text) not in types]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 PATHS = ("task", "out", "path", "score")
 """Settings that are paths: a value that Hydra's grammar cannot read is taken as it stands."""
+
+_SHORT_BUDGET = re.compile(r"budget=(\d+)")
 
 OPEN = ("model.extra", "evaluator.settings", "agents.models")
 """Settings that take any entries: model.extra={top_p: 0.9}, or model.extra.top_p=0.9."""
@@ -53,6 +56,11 @@ def name_of(override: Override) -> str:
 def name_in(text: str) -> str:
     """The dotted name of the setting that a text sets, whatever it sets it to."""
     return text.partition("=")[0].lstrip("+~")
+
+
+def with_long_names(texts: Sequence[str]) -> list[str]:
+    """The same texts, "budget=48" as "budget.evaluations=48"."""
+    return [f"budget.evaluations={short[1]}" if (short := _SHORT_BUDGET.fullmatch(text)) else text for text in texts]
 
 
 def typed_value(override: Override) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from mtmc.conf import SearchConfig, compose
-from mtmc.conf.overrides import name_in
+from mtmc.conf.overrides import name_in, with_long_names
 from mtmc.errors import ConfigError
 
 _STAND_IN = "task=softmax"
 """A search has a task; those of a live model get theirs from its submodules."""
-_SHORT_BUDGET = re.compile(r"budget=(\d+)")
 
 
 def compose_whole(texts: Sequence[str]) -> SearchConfig:
@@ -20,7 +18,7 @@ def compose_whole(texts: Sequence[str]) -> SearchConfig:
 
     Raises: ConfigError naming the setting, its value and the fix.
     """
-    texts = [f"budget.evaluations={short[1]}" if (short := _SHORT_BUDGET.fullmatch(text)) else text for text in texts]
+    texts = with_long_names(texts)
     if any(name_in(text) == "task" for text in texts):
         raise ConfigError("mtmc optimize takes a model, not a task: give MODULE:FUNCTION, or use mtmc search task=...")
     return compose([_STAND_IN, *texts])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import pickle
 from dataclasses import replace
@@ -12,6 +11,7 @@ import torch
 from mtmc.dropin.recipe import Recipe
 from mtmc.errors import RunError, TaskError
 from mtmc.task import Capture, Task, resolve
+from mtmc.task.saved_state import read_state
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,4 @@ def why_another(task: Task, recipe: Recipe, module: torch.nn.Module) -> str | No
 
 def saved_state(task: Task) -> dict[str, torch.Tensor]:
     """The tensors that came with a task, by their names in the printed `Model`; on the CPU."""
-    if task.state is None:
-        return {}
-    found: dict[str, torch.Tensor] = torch.load(io.BytesIO(task.state), map_location="cpu", weights_only=True)
-    return found
+    return {} if task.state is None else read_state(task.state)

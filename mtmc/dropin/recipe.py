@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 
 from mtmc.task import Capture, Task
 from mtmc.task.live_call import Call
+from mtmc.task.saved_state import read_state
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Recipe:
         """The recipe of one version of a capture."""
         constants = {}
         if capture.task.state is not None:
-            state = torch.load(io.BytesIO(capture.task.state), map_location="cpu", weights_only=True)
+            state = read_state(capture.task.state)
             constants = {name: tensor for name, tensor in state.items() if name not in capture.places}
         call = capture.call.with_tensors([_without_values(tensor) for tensor in capture.call.tensors])
         task = replace(capture.task, state=None)

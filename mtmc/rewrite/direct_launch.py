@@ -230,9 +230,9 @@ def launched_directly(text: str) -> str:
     }
     kernels, constants = _KERNEL.findall(text), dict[str, list[str]]()
     for call in ast.walk(tree):
-        where = call.func if isinstance(call, ast.Call) else None
-        if isinstance(where, ast.Subscript) and isinstance(where.value, ast.Name) and where.value.id in kernels:
-            assert isinstance(call, ast.Call)
+        if not isinstance(call, ast.Call) or not isinstance(where := call.func, ast.Subscript):
+            continue
+        if isinstance(where.value, ast.Name) and where.value.id in kernels:
             constants[where.value.id] = arguments[where.value.id][len(call.args) :]
             inserts.append((where.value.end_lineno or 0, where.value.end_col_offset or 0, "_directly"))
     wrapped = [_wrapped(name, constants[name]) for name in kernels if name in constants]

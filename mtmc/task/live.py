@@ -21,7 +21,6 @@ that are sizes, tensors that are sparse or complex, and modules that another com
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +46,7 @@ from mtmc.task.live_names import plain_name
 from mtmc.task.live_source import PREFIX, PrintedModule, print_module
 from mtmc.task.live_state import same_values, unchanged
 from mtmc.task.reference import instantiate
+from mtmc.task.saved_state import save_state
 from mtmc.task.shapes import derive_held_out, derive_small
 from mtmc.task.tensors import flat_tensors, held, leaves, same_memory
 from mtmc.task.trials import Live
@@ -92,7 +92,7 @@ def build_capture(
     del alive
     shapes = known(source, call, printed.tensors) if known is not None else None
     small, held_out = shapes or _shapes(_LiveModule(module, call, places, name), source, state)
-    task = Task(name, source, Variant("full"), small, held_out, _save(state))
+    task = Task(name, source, Variant("full"), small, held_out, save_state(state))
     default = str(torch.get_default_dtype()).removeprefix("torch.")
     return Capture(task, call, places, slotted(output), _ties(module, places), default)
 
@@ -270,9 +270,3 @@ def _refuse_heavy(tensors: Iterable[torch.Tensor], name: str) -> None:
             f"module {name}: its weights take {size / 1e6:,.0f} MB, and a run keeps {MOST_STATE / 1e6:,.0f} MB at most: "
             "hand over a part of it, or all of it with whole=True"
         )
-
-
-def _save(state: Mapping[str, torch.Tensor]) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(dict(state), buffer)
-    return buffer.getvalue()

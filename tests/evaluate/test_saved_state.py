@@ -44,16 +44,16 @@ def test_models_have_weights_of_their_own() -> None:
     file.Model = Model  # type: ignore[attr-defined]
     expected = saved_state(state, "cpu")["weight"].clone()
     kept = {"weight": expected.clone()}
-    module_read, reads = module._read, []
+    read, reads = module.read_state, []
     try:
-        module._read = lambda *_: reads.append(1) or kept  # type: ignore[assignment]
+        module.read_state = lambda *_: reads.append(1) or kept  # type: ignore[assignment]
         for moved in (False, True, False):
             model = construct(file, "Model", [], 0, state, moved=moved)
             assert torch.equal(model.weight, expected) != moved
             with torch.no_grad():
                 model.weight.zero_()
     finally:
-        module._read = module_read
+        module.read_state = read
     assert len(reads) == 3 and torch.equal(kept["weight"], expected)
 
 

@@ -7,11 +7,12 @@ limited in, and holds one model at a time.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from functools import lru_cache
 
 import torch
+
+from mtmc.task.saved_state import read_state
 
 
 def saved_state(state: bytes, device: str) -> Mapping[str, torch.Tensor]:
@@ -19,14 +20,9 @@ def saved_state(state: bytes, device: str) -> Mapping[str, torch.Tensor]:
 
     Raises: what `torch.load` raises.
     """
-    return _read(state, device) if device == "cpu" else _kept(state, device)
+    return read_state(state, device) if device == "cpu" else _kept(state, device)
 
 
 @lru_cache(maxsize=1)
 def _kept(state: bytes, device: str) -> Mapping[str, torch.Tensor]:
-    return _read(state, device)
-
-
-def _read(state: bytes, device: str) -> Mapping[str, torch.Tensor]:
-    found: Mapping[str, torch.Tensor] = torch.load(io.BytesIO(state), map_location=device, weights_only=True)
-    return found
+    return read_state(state, device)

@@ -57,9 +57,8 @@ def _of_smaller(graph: Graph, op: Op) -> Finding | None:
     settings = (factors, padding, none, 1, one)
     made = edit.called(_TURNED[rank - 1], (source, turned, None, *settings), "turned")
     bias = argument(op, 2, "bias")
-    if made is not None and isinstance(
-        bias, Ref
-    ):  # which the library adds in a pass of its own, a kernel behind it in none
+    if made is not None and isinstance(bias, Ref):
+        # the library adds it in a pass of its own, a kernel behind it in none
         along = edit.shaped(bias, (*edit.tensor(bias).shape, *((1,) * len(graph.variants),) * rank))
         made = edit.called("aten.add.Tensor", (made, along), "biased")
     if made is None or edit.tensor(made).shape != graph.values[op.outputs[0]].shape:

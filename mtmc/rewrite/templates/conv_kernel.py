@@ -246,8 +246,9 @@ class ConvKernel:
                 f"taps_{axis}" if self._has_phase(at) else f"KERNEL_{axis.upper()}" for at, axis in enumerate(self.axes)
             ]
             writer.line(f"blocks_k = tl.cdiv({self.n_inner}, BLOCK_K)")
-            inside = f"step < {' * '.join(counts)} * blocks_k"
-            writer.line(f"for step in range(0, {' * '.join(counts)} * blocks_k):")
+            steps = f"{' * '.join(counts)} * blocks_k"
+            inside = f"step < {steps}"
+            writer.line(f"for step in range(0, {steps}):")
             writer.level += 1
             writer.line("ks = step % blocks_k * BLOCK_K + tl.arange(0, BLOCK_K)")
             writer.line("tap = step // blocks_k")
