@@ -66,8 +66,12 @@ class Graphs:
             launches(*own)  # kernels are loaded and the library's handles made before the capture
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
+        # A library's products keep working memory for each stream. What is kept from before may lie among the memory of
+        # another graph, and go with it: memory of this graph's own is made, and not left to the next one.
+        torch._C._cuda_clearCublasWorkspaces()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             results = launches(*own)
+        torch._C._cuda_clearCublasWorkspaces()
         return graph, own, results
 
 

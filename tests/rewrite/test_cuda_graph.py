@@ -106,11 +106,13 @@ def test_names_of_the_reference_are_left_alone_and_the_text_passes_the_audit() -
 
 
 class Played:
-    """A GPU played by the CPU. captures: how many graphs were made. replays: how often one was launched."""
+    """A GPU played by the CPU. captures: how many graphs were made. replays: how often one was launched.
+    order: what became of captures and of the working memory that libraries keep."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         played = self
         played.captures = played.replays = 0
+        played.order = list[str]()
 
         class Noting(TorchDispatchMode):
             def __init__(self) -> None:
@@ -140,13 +142,17 @@ class Played:
 
             def __enter__(self) -> None:
                 played.captures += 1
+                played.order.append("begin")
                 self.noting.__enter__()
 
             def __exit__(self, *error: Any) -> None:
                 self.noting.__exit__(*error)
+                played.order.append("end")
 
         for name, value in {**stand_in.replacements(True), "CUDAGraph": Graph, "graph": Capture}.items():
             patch.setattr(torch.cuda, name, value)
+        for name in stand_in.OF_C:
+            patch.setattr(torch._C, name, lambda: played.order.append("cleared"), raising=False)
         patch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True), raising=False)
 
 
@@ -204,6 +210,14 @@ def test_changed_parameters_are_seen_and_replaced_ones_make_new_graphs(played: P
     same(other, x, y)
     same(model, x, y)
     assert played.captures == 4
+
+
+@torch.no_grad()
+def test_a_graph_shares_no_working_memory_of_libraries(played: Played, model_class: Any) -> None:
+    model = model_class(16)
+    for rows in (3, 4):
+        same(model, torch.randn(rows, 16), torch.randn(rows, 16))
+    assert played.order == ["cleared", "begin", "end", "cleared"] * 2
 
 
 def test_gradients_and_many_forms_take_the_plain_way(played: Played, model_class: Any) -> None:

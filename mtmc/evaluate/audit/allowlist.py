@@ -18,6 +18,7 @@ ALLOWED_MODULES = _words(
     """
 )
 ALLOWED_PATHS = (
+    "torch._C._cuda_clearCublasWorkspaces",
     "torch.utils.checkpoint.checkpoint",
     "triton.tools.tensor_descriptor",
     "triton.runtime.driver.active.get_active_torch_device",

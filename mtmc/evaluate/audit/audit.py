@@ -215,6 +215,8 @@ class _Refusals:
 
     def _attribute(self, node: ast.Attribute) -> str | None:
         path = self._names.path(node)
+        if path and leads_on(path) and self._places.leads_on(node):
+            return None  # the path goes on: it is read as a whole
         if reason := refused_attribute(node.attr):
             return (refused_path(path) if path else None) or reason
         if not isinstance(node.ctx, ast.Load):
@@ -279,7 +281,9 @@ class _Refusals:
             return reason
         if constant:
             return self._attribute(attribute)
-        return f"{node.func.id} by a computed name" if may_name_forbidden(_beginning(name)) else None
+        path = self._names.path(owner)
+        hidden = path is not None and (leads_on(path) or refused_path(path) is not None)
+        return f"{node.func.id} by a computed name" if hidden or may_name_forbidden(_beginning(name)) else None
 
     def _type(self, node: ast.Call) -> str | None:
         if len(node.args) != 1:

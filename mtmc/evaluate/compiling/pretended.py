@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 import mtmc
 from mtmc.evaluate.compiling.pretended_graph import NAMES, Journal, writing
-from mtmc.evaluate.compiling.stand_in import DEVICE, replacements
+from mtmc.evaluate.compiling.stand_in import DEVICE, OF_C, replacements
 from mtmc.task.tensors import flat_tensors
 
 _HOST = "_mtmc_on_host"
@@ -61,6 +61,7 @@ def pretended_gpu(constructing: bool = False, journal: Journal | None = None) ->
     with contextlib.ExitStack() as stack:
         for owner, names in (
             (torch.cuda, {**replacements(True), **NAMES}),
+            (torch._C, OF_C),
             (torch.accelerator, accelerator),
             (torch.version, {"cuda": None if hip else _CUDA_VERSION, "hip": _HIP_VERSION if hip else None}),
             (torch.backends.cuda, {"is_built": lambda: True}),

@@ -18,6 +18,9 @@ _DO_NOTHING = ("set_device", "set_stream", "init", "empty_cache", "reset_peak_me
 _OF_MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 _RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 
+OF_C: dict[str, Callable[[], None]] = {"_cuda_clearCublasWorkspaces": lambda: None}
+"""What stands for names of `torch._C`, which a build for the CPU does not have."""
+
 
 def install() -> str:
     """Make `torch.cuda` harmless in this process. Returns: the device for fake tensors, "cuda:0" or "cpu". Idempotent."""
@@ -27,6 +30,8 @@ def install() -> str:
     device = DEVICE if _has_fake_cuda() else "cpu"
     for name, value in replacements(device == DEVICE).items():
         setattr(torch.cuda, name, value)
+    for name, value in OF_C.items():
+        setattr(torch._C, name, value)
     if device == DEVICE:
         torch.nn.RNNBase.flatten_parameters = lambda self: None  # type: ignore[method-assign]
         for name in _RECURRENT:

@@ -24,11 +24,13 @@ class ModelNew(nn.Module):
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            self.launches(own)  # handles and workspaces are made before the capture
+            self.launches(own)  # kernels are loaded and handles made before the capture
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
+        torch._C._cuda_clearCublasWorkspaces()  # so that this graph has its own, which lives as long as it does
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             result = self.launches(own)
+        torch._C._cuda_clearCublasWorkspaces()
         return graph, own, result
 
     def forward(self, x):
