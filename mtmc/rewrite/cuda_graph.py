@@ -26,7 +26,7 @@ class Graphs:
     MOST = 8  # forms of inputs that have a graph; those after them are launched kernel by kernel
 
     def __init__(self):
-        self.held, self.graphs = (), {}
+        self.held, self.graphs = None, {}
 
     def __reduce__(self):
         return Graphs, ()  # the copy of a module makes its own
@@ -41,7 +41,7 @@ class Graphs:
 
     def replay(self, launches, inputs, held):
         """What `launches(*inputs)` returns. held: the tensors and numbers of the module that it reads."""
-        held = tuple((x.data_ptr(), *layout(x)) if isinstance(x, torch.Tensor) else x for x in held)
+        held = self.tied(held)
         if held != self.held:
             self.held, self.graphs = held, {}
         modes = (torch.is_inference_mode_enabled(), torch.are_deterministic_algorithms_enabled())
@@ -55,6 +55,14 @@ class Graphs:
             mine.copy_(given)
         graph.replay()
         return COPIED
+
+    @staticmethod
+    def tied(held):
+        """What graphs are tied to of the module: where its tensors lie and how, and its numbers."""
+        tensors = [x for x in held if isinstance(x, torch.Tensor)]
+        places, sizes = list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.size, tensors))
+        strides, kinds = list(map(torch.Tensor.stride, tensors)), [x.dtype for x in tensors]
+        return places, sizes, strides, kinds, [x for x in held if not isinstance(x, torch.Tensor)]
 
     @staticmethod
     def capture(launches, inputs):

@@ -222,12 +222,18 @@ class ForwardPrinter:
             return
         body = "\n".join(line for _, line in self.lines)
         targets = [each.target for each in self.graph.mutations if each.target in self.graph.parameters]
-        held = {value: attribute_text(path) for value, path in self.graph.parameters.items()}
+        held = {value: self._looked_up(value) for value in self.graph.parameters}
         read = [text for value, text in held.items() if self.graph.readers(value) or value in targets]
         read += [text for text in self.attributes if text in body]
         packed = self.packs.packed if self.packs else ""
         forward = self.cuda_graph.forward(read, [held[value] for value in targets], packed, self._asked)
         self.lines += [(None, INDENT + line if line else line) for line in ["", *forward]]
+
+    def _looked_up(self, value: str) -> str:
+        """A tensor of the module; its own ones without the detour of torch.nn.Module.__getattr__, for each call asks all."""
+        path = self.graph.parameters[value]
+        where = self.graph.registered.get(value)
+        return f'self.{where}["{path}"]' if where else attribute_text(path)
 
     def _write_back(self) -> None:
         """Leave behind what is not there yet. What lies in a changed tensor and is needed as it is, is copied before."""

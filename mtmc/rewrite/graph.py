@@ -149,7 +149,8 @@ class Graph:
     """An exported reference. Compared by identity: there is one a task (see `exported.export_graph`).
 
     inputs: names of forward's tensor arguments; argument_of: what forward calls them.
-    parameters: value name -> attribute path ("fc.weight").
+    parameters: value name -> attribute path ("fc.weight"). registered: of those that the module itself has, under which of
+    its dictionaries, "_parameters" or "_buffers".
     attributes: numbers found on the module, attribute path -> value at every variant ("attention.heads" -> (8, 2)).
     output: forward's result: a Ref or Current, or tuples, lists and dicts of them.
     mutations: what forward changes, each input or buffer once. shared: values of the result that share memory with what
@@ -170,6 +171,7 @@ class Graph:
     attributes: Mapping[str, tuple[float, ...]]
     variants: tuple[str, ...]
     found: tuple[str, ...] = ()
+    registered: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     mutations: tuple[Mutation, ...] = ()
     shared: frozenset[str] = frozenset()

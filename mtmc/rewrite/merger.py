@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
@@ -107,10 +108,12 @@ class Merger:
                 self._call(nodes)
             elif node.op == "output":
                 self._results([_listed(each.args[0]) for each in nodes])
+        paths = {self.names[node]: path for node, path in parameters.items() if node in self.names}
         return Graph(
             inputs=tuple(inputs),
             argument_of=inputs,
-            parameters={self.names[node]: path for node, path in parameters.items() if node in self.names},
+            parameters=paths,
+            registered=dict(_registered(self.models[0], paths)),
             ops=_live(self.ops, (self.output, tuple(Ref(each.value) for each in self.mutations))),
             values=self.values,
             output=_unflatten(self.programs[0], self.output),
@@ -256,6 +259,14 @@ def _unflatten(program: ExportedProgram, flat: Any) -> Any:
     import torch.utils._pytree as pytree
 
     return pytree.tree_unflatten(list(flat), program.call_spec.out_spec)
+
+
+def _registered(model: Module, paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Values that are the model's own tensors, and the dictionary that has them; see `Graph.registered`."""
+    for value, path in paths.items():
+        for name in ("_parameters", "_buffers"):
+            if path in vars(model)[name]:
+                yield value, name
 
 
 def _arguments(model: Module) -> dict[str, str]:

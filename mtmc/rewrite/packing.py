@@ -54,8 +54,9 @@ class Packs:
         if not self.fit(held):
             return pack()
         stream = torch.cuda.current_stream(held[0].device).cuda_stream if held[0].is_cuda else 0
-        forms = [(x.data_ptr(), x._version, x.shape, x.stride(), x.dtype, x.device) for x in held]
-        key = (stream, torch.is_inference_mode_enabled(), *forms)
+        forms = [list(map(of, held)) for of in (torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride)]
+        kinds = [(x._version, x.dtype, x.device) for x in held]
+        key = (stream, torch.is_inference_mode_enabled(), forms, kinds)
         if key != self.key:
             made = pack()
             self.key, self.sources, self.made = key, [x.detach() for x in held], made
