@@ -8,6 +8,7 @@ the example's shapes; at other shapes it gets values of the same kind:
     triangles    one value where column - row is above a number, another elsewhere (causal masks): the same at any size
     masks        bool, integers of two values, floating ones that hold -inf or the least number, or up to four values:
                  the example's beginning, repeated where it is too short; no row becomes all one value that was none
+    rows         integers that only say which rows of tables are meant (tokens): drawn in the example's range, at any shape
     integers     drawn from the example's values; below each open size that the example's are below
 
 The values stand in the text, as words with counts ("0.0*5 -inf*3"), at most `_LONGEST` characters a tensor: the file
@@ -19,7 +20,7 @@ are those of a part of a dense tensor (`mtmc.task.live_layout`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -84,12 +85,14 @@ def print_inputs(
     shapes: Sequence[Sequence[str]],
     sizes: Mapping[str, int],
     task: str,
+    rows: Collection[str] = (),
 ) -> list[str]:
-    """The lines of get_inputs(). shapes: of the inputs, as text. sizes: the open ones, by name. task: for messages."""
+    """The lines of get_inputs(). shapes: of the inputs, as text. sizes: the open ones, by name. task: for messages. rows:
+    names of inputs that only say which rows of tables are meant."""
     lines: list[str] = []
     helpers: set[str] = set()
     for name, example, shape in zip(names, examples, shapes, strict=True):
-        text, used = _input(name, example, shape, sizes, task)
+        text, used = _input(name, example, shape, sizes, task, name in rows)
         helpers |= set(used)
         lines.append(f"    {name} = {text}")
     defined = [line for key in HELPERS if key in helpers for line in [*HELPERS[key].strip("\n").splitlines(), ""]]
@@ -97,7 +100,7 @@ def print_inputs(
 
 
 def _input(
-    name: str, example: torch.Tensor, shape: Sequence[str], sizes: Mapping[str, int], task: str
+    name: str, example: torch.Tensor, shape: Sequence[str], sizes: Mapping[str, int], task: str, rows: bool
 ) -> tuple[str, tuple[str, ...]]:
     """The expression of one input, with the example's strides, and the helpers it needs."""
     expanded = [dim for dim, step in enumerate(example.stride()) if step == 0 and example.shape[dim] > 1]
@@ -108,7 +111,7 @@ def _input(
     if layout is None:
         _log.warning("task %s: input %s has strides %s, which no part of a dense tensor has", task, name, base.stride())
         layout = contiguous(base_shape)
-    found = _own_values(name, base, base_shape, sizes, task)
+    found = _own_values(name, base, base_shape, sizes, task, rows)
     if found is None:
         text, helpers = layout.part(random_input(base, layout.memory)), tuple[str, ...]()
     elif layout.is_whole:
@@ -122,7 +125,7 @@ def _input(
 
 
 def _own_values(
-    name: str, example: torch.Tensor, shape: Sequence[str], sizes: Mapping[str, int], task: str
+    name: str, example: torch.Tensor, shape: Sequence[str], sizes: Mapping[str, int], task: str, rows: bool
 ) -> _Expression | None:
     """An expression for the example's own values, None where they are drawn."""
     if not example.numel() or not (example.dtype == torch.bool or _is_choice(example)):
@@ -134,7 +137,7 @@ def _own_values(
         below = _below(values, sizes) if only > 1 else []
         return _Expression(" % ".join([f"torch.full({as_tuple(shape)}, {_number(only)}, {dtype})", *below]))
     found = _positions(values, shape, dtype) or _triangle(values, shape, dtype) or _offsets(values, shape, sizes)
-    if found is not None:
+    if found is not None or (rows and _is_integer(values)):
         return found
     if len(values.unique()) <= (2 if _is_integer(values) else _FEW) or values.is_floating_point():
         return _mask(name, values, shape, task)

@@ -6,7 +6,10 @@ import operator
 
 import torch
 
+_ROWS = "aten.embedding.default"
+_SAME_NUMBERS = tuple(f"aten.{name}." for name in ["view", "reshape", "flatten", "unsqueeze", "squeeze", "to", "_to_copy", "clone"])
 _NO_MEANING = ("_assert", "sym_constrain_range")
+_NO_VALUES = (*_NO_MEANING, "sym_size")
 
 
 def needed_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
@@ -20,6 +23,18 @@ def needed_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
             live.add(node)
             live.update(node.all_input_nodes)
     return live
+
+
+def is_looked_up(node: torch.fx.Node) -> bool:
+    """Whether integers only say which rows of tables are meant, as tokens do: any others in their range may too."""
+    asked = [user for user in node.users if not str(user.target).removeprefix("aten.").startswith(_NO_VALUES)]
+
+    def looks_up(user: torch.fx.Node) -> bool:
+        if str(user.target) == _ROWS:
+            return user.args[0] is not node
+        return str(user.target).startswith(_SAME_NUMBERS) and is_looked_up(user)
+
+    return bool(asked) and all(map(looks_up, asked))
 
 
 def is_written(node: torch.fx.Node) -> bool:

@@ -22,7 +22,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from mtmc.errors import TaskError
 from mtmc.task.live_attention import ATTENTION, mask_for_gpus
 from mtmc.task.live_examples import print_inputs
-from mtmc.task.live_graph import graph_module, is_written, needed_nodes
+from mtmc.task.live_graph import graph_module, is_looked_up, is_written, needed_nodes
 from mtmc.task.live_names import argument_names, flat_names, free_name, refused_names
 from mtmc.task.live_sizes import conditions
 from mtmc.task.live_spelling import FUNCTIONS, SYMBOLS, initial_tensor, spell
@@ -80,6 +80,7 @@ class _Printer:
         self.inlined: dict[torch.fx.Node, list[str]] = {}
         self.region = ""
         self.shapes: list[Sequence[Any]] = []
+        self.rows: set[str] = set()
         self.sizes: dict[str, str] = {}
         """Symbol of an open dimension -> the module-level constant that stands for it."""
         self.size_values: dict[str, int] = {}
@@ -88,7 +89,7 @@ class _Printer:
         shapes = self._placeholders()
         returned = self._body(self.program.graph)
         result = ", ".join(returned)
-        inputs = print_inputs(self.inputs, self.examples, shapes, self.size_values, self.name)
+        inputs = print_inputs(self.inputs, self.examples, shapes, self.size_values, self.name, self.rows)
         asserts = conditions(self.program, self.inputs, self.shapes, self.name)
         body = [*(f"{_INDENT}assert {each}" for each in asserts), *self.lines, f"{_INDENT}return {result}"]
         lines = [
@@ -129,6 +130,7 @@ class _Printer:
             if spec.kind == InputKind.USER_INPUT:
                 index = len(shapes)
                 self.texts[node] = self.inputs[index]
+                self.rows |= {self.inputs[index]} if is_looked_up(node) else set()
                 shape = node.meta["val"].shape
                 self.shapes.append(shape)
                 shapes.append([self._size(size, self.examples[index].shape[d]) for d, size in enumerate(shape)])

@@ -131,3 +131,39 @@ def test_parameters_keep_their_strides() -> None:
     assert torch.equal(model.weight, module.weight) and isinstance(model.weight, nn.Parameter)
     with torch.no_grad():
         assert torch.allclose(model(x), module(x), atol=1e-5)
+
+
+class Tokens(nn.Module):
+    """Looks up rows in a way of its own. kind: what else happens to the indices."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.table = kind, nn.Embedding(50, 8)
+
+    def forward(self, at: torch.Tensor) -> torch.Tensor:
+        rows = self.table(at.flatten() if self.kind == "flattened" else at)
+        if self.kind == "compared":
+            return rows * (at != 3)[..., None]
+        if self.kind == "moved":
+            return rows + torch.gather(rows[..., 0], 1, at % 4)[..., None]
+        if self.kind == "twice":
+            return rows + self.table(at.int())
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "redrawn"), [("plain", True), ("flattened", True), ("twice", True), ("compared", False), ("moved", False)]
+)
+def test_tokens_are_drawn_anew_and_integers_that_mean_more_are_kept(kind: str, redrawn: bool) -> None:
+    example = torch.randint(5, 40, (4, 24))
+    task = task_from_module(Tokens(kind), (example,))
+    (first,), (second,) = (printed(task, seed=seed)[1] for seed in (0, 1))
+    assert torch.equal(first, second) is not redrawn
+    assert first.min() >= example.min() and first.max() <= example.max()
+    assert redrawn or torch.equal(first, example)
+
+
+def test_positions_that_are_looked_up_stay_positions() -> None:
+    task = task_from_module(Tokens("plain"), (torch.arange(24).expand(4, 24),))
+    _, (found,) = printed(task)
+    assert torch.equal(found, torch.arange(24).expand(4, 24))
