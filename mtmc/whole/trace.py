@@ -28,8 +28,9 @@ from mtmc.evaluate.counting.torch_ops import torch_modes
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.loading.fake import FakeMode
 from mtmc.hardware import Hardware
+from mtmc.task.live_state import unchanged
 from mtmc.task.tensors import flat_tensors, map_tensors
-from mtmc.whole.calls import CallTree, Place, Watcher, unchanged
+from mtmc.whole.calls import CallTree, Place, Watcher
 from mtmc.whole.regions import compile_now
 from mtmc.whole.signature import opaque
 from mtmc.whole.site import Profile, Site
