@@ -13,9 +13,10 @@ from torch import nn
 
 from mtmc.errors import MtmcError, TaskError
 from mtmc.hardware import hardware
+from mtmc.task.live_objects import own_arguments, own_objects
 from mtmc.task.live_settled import settle
 from mtmc.task.live_state import unchanged
-from mtmc.task.tensors import flat_tensors, map_tensors
+from mtmc.task.tensors import flat_tensors
 from mtmc.whole.calls import CallTree
 from mtmc.whole.examples import Example, examples
 from mtmc.whole.pieces import Piece
@@ -38,12 +39,13 @@ class LiveModel:
     """At most one: the model is traced once, whatever is asked of it."""
 
     def call(self, model: nn.Module) -> Any:
-        """What a model returns for the example inputs themselves."""
-        return model(*self.args, **self.kwargs)
+        """What a model returns for the tensors of the example inputs themselves, with copies of other objects in them."""
+        args, kwargs = own_objects((self.args, dict(self.kwargs)))
+        return model(*args, **kwargs)
 
     def anew(self, model: nn.Module) -> Any:
         """What a model returns for copies of the example inputs; all buffers are then as they were."""
-        args, kwargs = map_tensors((self.args, dict(self.kwargs)), torch.clone)
+        args, kwargs = own_arguments(self.args, self.kwargs)
         with unchanged(self.model):
             return model(*args, **kwargs)
 
@@ -54,7 +56,7 @@ class LiveModel:
         """
 
         def run() -> None:
-            args, kwargs = map_tensors((self.args, dict(self.kwargs)), torch.clone)
+            args, kwargs = own_arguments(self.args, self.kwargs)
             self.model(*args, **kwargs)
 
         devices = [torch.cuda.current_device()] if self.on_gpu else []
