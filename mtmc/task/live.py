@@ -43,6 +43,7 @@ from mtmc.task.live_export import (
 )
 from mtmc.task.live_held import refuse_strangers, tensors_alive
 from mtmc.task.live_names import plain_name
+from mtmc.task.live_settled import settle
 from mtmc.task.live_source import PREFIX, PrintedModule, print_module
 from mtmc.task.live_state import same_values, unchanged
 from mtmc.task.reference import instantiate
@@ -115,19 +116,27 @@ def _shapes(live: _LiveModule, source: str, state: Mapping[str, torch.Tensor]) -
 def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
     """What the example call gives. The module, the call's tensors and the random state stay as they are.
 
-    What a module keeps from its first call on (a table of positions) it keeps: it would from any call.
-    Raises: TaskError if the call fails, or gives no tensor.
+    What a module sets up in its first call (a table of positions, scaled weights) stays: see `mtmc.task.live_settled`.
+    Raises: TaskError if the call fails, changes a parameter each time, or gives no tensor.
     """
     device = call.tensors[0].device
+    made: list[tuple[Call, Any]] = []
+
+    def run() -> None:
+        own = with_own_objects(call.with_tensors([tensor.clone() for tensor in call.tensors]))
+        args, kwargs = own.passed
+        made.append((own, module(*args, **kwargs)))
+
     try:
         with quiet_export(), torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            for _ in range(2):  # The first one may fill what the module keeps.
-                with unchanged(module, but_new=True):
-                    own = with_own_objects(call.with_tensors([tensor.clone() for tensor in call.tensors]))
-                    args, kwargs = own.passed
-                    output = module(*args, **kwargs)
+            settle(module, run, name)
+            with unchanged(module, but_new=True):
+                run()
+    except TaskError:
+        raise
     except (Exception, SystemExit) as error:
         raise TaskError(f"module {name} fails on its example inputs: {export_failure(error)}") from error
+    own, output = made[-1]
     for argument, value in own.arguments():
         refuse_objects(value, f"module {name}: after the call, argument {argument}")
     _refuse_shared_changes(call.tensors, own.tensors, name)

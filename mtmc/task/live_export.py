@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import enum
 import logging
 import os
 import re
@@ -19,8 +17,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from mtmc.errors import TaskError
 from mtmc.task.exporting import export_failure, library_folders, quiet_export
 from mtmc.task.live_call import Call
+from mtmc.task.live_objects import own_objects
 from mtmc.task.live_state import Held, plain_tensors_as_buffers, write_into_the_old
-from mtmc.task.tensors import flat_tensors, leaves, mapped
+from mtmc.task.tensors import flat_tensors, leaves
 
 _log = logging.getLogger(__name__)
 
@@ -195,14 +194,7 @@ def refuse_objects(structure: Any, what: str) -> None:
 
 def with_own_objects(call: Call) -> Call:
     """The call with copies of the objects in it, which a forward could change."""
-
-    def own(leaf: Any) -> Any:
-        simple = isinstance(leaf, torch.Tensor | str | int | float | type | enum.Enum | torch.nn.Module) or callable(
-            leaf
-        )
-        return leaf if simple or leaf is None or not hasattr(leaf, "__dict__") else copy.deepcopy(leaf)
-
-    args, kwargs = mapped((call.args, dict(call.kwargs)), own)
+    args, kwargs = own_objects((call.args, dict(call.kwargs)))
     return dataclasses.replace(call, args=args, kwargs=kwargs)
 
 

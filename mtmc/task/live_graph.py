@@ -7,7 +7,10 @@ import operator
 import torch
 
 _ROWS = "aten.embedding.default"
-_SAME_NUMBERS = tuple(f"aten.{name}." for name in ["view", "reshape", "flatten", "unsqueeze", "squeeze", "to", "_to_copy", "clone"])
+_SAME_NUMBERS = (
+    *("aten.view.", "aten.reshape.", "aten.flatten.", "aten.unsqueeze.", "aten.squeeze."),
+    *("aten.to.", "aten._to_copy.", "aten.clone."),
+)
 _NO_MEANING = ("_assert", "sym_constrain_range")
 _NO_VALUES = (*_NO_MEANING, "sym_size")
 

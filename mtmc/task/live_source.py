@@ -34,6 +34,7 @@ _DEFAULTS = {"pin_memory": (False, None), "layout": (torch.strided, None)}
 _SAME = ("aten.dropout.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
 """Calls that give what they take: no gradient is wanted, and a dropout that does something was refused before."""
 _VIEWS = ("aten.view.default", "aten._unsafe_view.default")
+_OF_TORCH = ("aten", "prims")
 _GRAD_MODE = "wrap_with_set_grad_enabled"
 
 
@@ -241,7 +242,7 @@ class _Printer:
             return f"{args[0]} {SYMBOLS[node.target]} {args[1]}"
         if node.target in FUNCTIONS:
             return f"{FUNCTIONS[node.target]}({', '.join(args)})"
-        if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in ("aten", "prims"):
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in _OF_TORCH:
             raise self._unprintable(node, node.target)
         if str(node.target) == ATTENTION:
             args = mask_for_gpus(node, args)
@@ -291,6 +292,12 @@ class _Printer:
     def _unprintable(self, node: torch.fx.Node, what: object) -> TaskError:
         lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
         where = f" (line {lines[-1][1]} of {lines[-1][0].rsplit('/', 1)[-1]})" if lines else ""
+        if isinstance(what, torch._ops.OpOverload) and what.namespace not in _OF_TORCH:
+            return TaskError(
+                f"module {self.name} uses {what}{where}, an operator of the library {what.namespace!r} that says nothing of "
+                "what it computes: have that library run torch's own operators there, or hand over the submodules "
+                "around it (whole=True does)"
+            )
         return TaskError(
             f"module {self.name} uses {what}{where}, which cannot be printed as a plain ATen call: take it out of "
             "forward, or give the task as a file"

@@ -7,7 +7,7 @@ self.count + 1`) becomes a write into the old one, which says the same; what a f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -55,16 +55,21 @@ class Held:
         ]
         return Held(tuple(owners), values, tuple(items), frozenset(private))
 
-    def put_back(self, but_new: bool = False) -> None:
-        """Bind everything as it was. What tensors hold in memory is not looked at. but_new: see `unchanged`."""
-        for (_, owner), before in zip(self.owners, self.values, strict=True):
-            new = {name: value for name, value in owner.items() if before.get(name) is None} if but_new else {}
-            values = {**before, **new}
+    def put_back(self, but_new: bool = False, but: Collection[str] = ()) -> None:
+        """Bind everything as it was. What tensors hold in memory is not looked at.
+
+        but_new: see `unchanged`. but: paths of what stays as it is now, too.
+        """
+        for (start, owner), before in zip(self.owners, self.values, strict=True):
+            values = dict(before)
+            for name, value in owner.items():
+                if (but_new and before.get(name) is None) or start + name in but:
+                    values[name] = value
             if owner.keys() != values.keys() or any(owner[name] is not value for name, value in values.items()):
                 owner.clear()
                 owner.update(values)
-        for _, value, before in self.items:
-            if not _same_items(value, before):
+        for path, value, before in self.items:
+            if path not in but and not _same_items(value, before):
                 value.clear()
                 value.extend(before) if isinstance(value, list) else value.update(before)
 
@@ -91,7 +96,7 @@ def unchanged(module: torch.nn.Module, but_new: bool = False) -> Iterator[None]:
     but_new: leave what is bound where there was nothing, or None, before.
     """
     held = Held.by(module)
-    kept = [(tensor, tensor.detach().clone()) for tensor in _state_tensors(held)]
+    kept = [(tensor, tensor.detach().clone()) for tensor in state_tensors(held)]
     try:
         yield
     finally:
@@ -102,7 +107,8 @@ def unchanged(module: torch.nn.Module, but_new: bool = False) -> Iterator[None]:
                     tensor.copy_(before)
 
 
-def _state_tensors(held: Held) -> list[torch.Tensor]:
+def state_tensors(held: Held) -> list[torch.Tensor]:
+    """The tensors among what is held, and in its lists and mappings, but no parameters."""
     found = [
         value
         for values in held.values

@@ -76,19 +76,3 @@ class CallTree:
         finally:
             for handle in handles:
                 handle.remove()
-
-
-@contextmanager
-def unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Undo at the end what calls have changed of a model: values of buffers, and attributes of any kind."""
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    held = [(each, dict(each)) for module in model.modules() for each in (vars(module), module._buffers)]
-    try:
-        yield
-    finally:
-        for now, before in held:
-            now.clear()
-            now.update(before)
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +13,18 @@ from torch import nn
 
 from mtmc.errors import MtmcError, TaskError
 from mtmc.hardware import hardware
-from mtmc.task.tensors import flat_tensors, map_tensors
-from mtmc.whole.calls import CallTree, unchanged
+from mtmc.task.live_objects import own_arguments, own_objects
+from mtmc.task.live_settled import settle
+from mtmc.task.live_state import unchanged
+from mtmc.task.tensors import flat_tensors
+from mtmc.whole.calls import CallTree
 from mtmc.whole.examples import Example, examples
 from mtmc.whole.pieces import Piece
 from mtmc.whole.site import Profile
 from mtmc.whole.timing import measured
 from mtmc.whole.trace import Traced, trace
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,14 +39,34 @@ class LiveModel:
     """At most one: the model is traced once, whatever is asked of it."""
 
     def call(self, model: nn.Module) -> Any:
-        """What a model returns for the example inputs themselves."""
-        return model(*self.args, **self.kwargs)
+        """What a model returns for the tensors of the example inputs themselves, with copies of other objects in them."""
+        args, kwargs = own_objects((self.args, dict(self.kwargs)))
+        return model(*args, **kwargs)
 
     def anew(self, model: nn.Module) -> Any:
         """What a model returns for copies of the example inputs; all buffers are then as they were."""
-        args, kwargs = map_tensors((self.args, dict(self.kwargs)), torch.clone)
+        args, kwargs = own_arguments(self.args, self.kwargs)
         with unchanged(self.model):
             return model(*args, **kwargs)
+
+    def settle(self) -> None:
+        """Let the model set up what its first call does, see `mtmc.task.live_settled`; one that does not run stays as it is.
+
+        Raises: TaskError if each call changes a parameter.
+        """
+
+        def run() -> None:
+            args, kwargs = own_arguments(self.args, self.kwargs)
+            self.model(*args, **kwargs)
+
+        devices = [torch.cuda.current_device()] if self.on_gpu else []
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices):
+                settle(self.model, run, type(self.model).__name__)
+        except TaskError:
+            raise
+        except Exception as error:
+            _log.info("%s does not run on its example inputs: %s", type(self.model).__name__, error)
 
     @property
     def on_gpu(self) -> bool:

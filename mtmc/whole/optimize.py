@@ -24,8 +24,8 @@ from mtmc.errors import RunError, TaskError
 from mtmc.files import write_whole
 from mtmc.search import Budget, components
 from mtmc.task.live_call import positional
+from mtmc.task.live_state import unchanged
 from mtmc.task.tensors import held
-from mtmc.whole.calls import unchanged
 from mtmc.whole.campaign import Campaign
 from mtmc.whole.judge import Estimated, Measured, Patch
 from mtmc.whole.live import LiveModel
@@ -74,8 +74,8 @@ def optimize(
     compiled: whether the original under torch.compile is returned where it is faster.
     settings: those of `mtmc.search.search`; `budget` is for all searches together, `out` a folder for all of them.
 
-    Raises: TaskError where the model does not run on the example inputs; ConfigError, RunError, EvaluatorError as
-        `mtmc.search.search` does.
+    Raises: TaskError where the model does not run on the example inputs, or changes a parameter at each call; ConfigError,
+        RunError, EvaluatorError as `mtmc.search.search` does.
     """
     args = positional(example_inputs)
     if whole is False:
@@ -85,6 +85,7 @@ def optimize(
     module = _without_record(module)
     refuse_module(module)
     live = LiveModel(module, args, dict(example_kwargs or {}))
+    live.settle()
     notes: tuple[str, ...] = ()
     limits = asked.limits or Limits.where(live.on_gpu)
     if whole is None and not _is_large(live, limits):

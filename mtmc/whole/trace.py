@@ -28,8 +28,10 @@ from mtmc.evaluate.counting.torch_ops import torch_modes
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.loading.fake import FakeMode
 from mtmc.hardware import Hardware
+from mtmc.task.live_objects import own_arguments, own_objects
+from mtmc.task.live_state import unchanged
 from mtmc.task.tensors import flat_tensors, map_tensors
-from mtmc.whole.calls import CallTree, Place, Watcher, unchanged
+from mtmc.whole.calls import CallTree, Place, Watcher
 from mtmc.whole.regions import compile_now
 from mtmc.whole.signature import opaque
 from mtmc.whole.site import Profile, Site
@@ -190,13 +192,14 @@ def trace(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 
     Raises: whatever the model raises.
     """
-    given, named = map_tensors((tuple(args), dict(kwargs)), torch.clone)
+    given, named = own_arguments(tuple(args), kwargs)
     with unchanged(model), torch.no_grad(), tree.watched(model, Watcher()):
         model(*given, **named)
     try:
         without_data = CallTree()
+        own = own_objects((tuple(args), dict(kwargs)))  # without the mode, as what is in objects has data
         with FakeMode(allow_non_fake_inputs=True) as mode:
-            given, named = map_tensors((tuple(args), dict(kwargs)), mode.from_tensor)
+            given, named = map_tensors(own, mode.from_tensor)
             traced = _trace(_hollow(model, mode), given, named, without_data, Storages(fake=True), tree.places)
         if without_data.places == tree.places:
             return traced
@@ -205,7 +208,7 @@ def trace(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
         reason = f"{type(error).__name__}: {error}"
         _log.info("the model is traced with its data, for it does not run without (%s)", reason)
     tree.forget()
-    given, named = map_tensors((tuple(args), dict(kwargs)), torch.clone)
+    given, named = own_arguments(tuple(args), kwargs)
     with unchanged(model):
         return _trace(model, given, named, tree, Storages(fake=False, held=False))
 

@@ -203,3 +203,25 @@ def test_a_forward_is_called_as_its_caller_does() -> None:
     model, _ = printed(capture.task)
     assert torch.allclose(model(x, torch.ones(8)), 3 * x + 1)
     assert capture_module(_Wrapped(), (x,), {"scale": 2.0}).call.passed[1] == {"scale": 2.0}
+
+
+@torch.library.custom_op("mtmc_test_call::twice", mutates_args=())
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@_twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _twice(x) + 1
+
+
+def test_an_operator_of_another_library_is_refused_by_its_name_with_what_helps() -> None:
+    with pytest.raises(
+        TaskError, match=r"mtmc_test_call\.twice\.default \(line \d+ of .*\), an operator of the library"
+    ):
+        capture_module(Twice(), torch.ones(3, 4))

@@ -16,6 +16,8 @@ from mtmc.evaluate.reference.reaching import mutated
 from mtmc.task.tensors import flat_tensors
 
 _ONE_KERNEL = {"rms_norm": "aten._fused_rms_norm", "scaled_dot_product_attention": "aten.scaled_dot_product_attention"}
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+"""Names of its arguments, each of which may be given by position or by name."""
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 ROUTINES = (*_ONE_KERNEL, *_RECURRENT)
 """Functions that are one library call on a GPU where CPU tensors make them many ops."""
@@ -161,16 +163,18 @@ def call_record(name: str, args: Any, kwargs: Any, result: Any, storages: Storag
     record = _record(_ONE_KERNEL.get(name, f"aten.{name}"), inputs, outputs, storages)
     record["flops"] = record["elements"]
     if name == "scaled_dot_product_attention":
-        batch, keys = math.prod(args[0].shape[:-2]), args[1].shape[-2]
-        length, width = args[0].shape[-2:]
-        causal = kwargs.get("is_causal", len(args) > 5 and args[5])
-        flops = 2 * batch * length * keys * (width + args[2].shape[-1]) // (2 if causal else 1)
+        given = {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}
+        query, key, value = given["query"], given["key"], given["value"]
+        batch, keys = math.prod(query.shape[:-2]), key.shape[-2]
+        length, width = query.shape[-2:]
+        flops = 2 * batch * length * keys * (width + value.shape[-1]) // (2 if given.get("is_causal") else 1)
         record.update(flops=flops, dot_flops=flops, dims=[batch, length, keys, width])
     elif name in _RECURRENT:
-        weights = [t for t in inputs if t.dim() == 2 and t is not args[0]]
-        batch_first = bool(kwargs.get("batch_first", args[-1] if isinstance(args[-1], bool) else False))
-        rows = math.prod(args[0].shape[:-1])
-        steps = args[0].shape[1 if batch_first and args[0].dim() == 3 else 0]
+        first = args[0] if args else kwargs["input"]
+        weights = [t for t in inputs if t.dim() == 2 and t is not first]
+        batch_first = bool(kwargs.get("batch_first", args[-1] if args and isinstance(args[-1], bool) else False))
+        rows = math.prod(first.shape[:-1])
+        steps = first.shape[1 if batch_first and first.dim() == 3 else 0]
         flops = 2 * rows * sum(t.numel() for t in weights)
         record.update(flops=flops, dot_flops=flops, kernels=steps * max(1, len(weights) // 2), dims=[steps])
     return record
