@@ -9,6 +9,8 @@ import time
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
+from mtmc.evaluate.check.cases import Checked
+from mtmc.evaluate.check.check import check
 from mtmc.evaluate.compiling.build import Built, build
 from mtmc.task import Task
 
@@ -84,3 +86,11 @@ def build_for(task: Task, source: str, target_name: str) -> Built | Failure:
 
     install_driver(target(target_name), 100)
     return build(task, source, target_name)
+
+
+def check_in_order(task: Task, source: str, seed: int) -> Checked | Failure:
+    """A verification's check, in which no program gives way: all run one after another, whichever way round."""
+    from mtmc.evaluate.interpreter import interleaving
+
+    interleaving.GIVES_WAY, interleaving.NEAR, interleaving.BEGUN = 0.0, 0, 1
+    return check(task, source, seed, "verify", 0, {})

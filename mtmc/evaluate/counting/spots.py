@@ -33,6 +33,7 @@ from mtmc.evaluate.counting.contents import (
 )
 from mtmc.evaluate.counting.cuda_graph import unfolded
 from mtmc.evaluate.counting.demanded import FILLED, Writers, is_raised
+from mtmc.evaluate.counting.few_writers import few_that_write
 from mtmc.evaluate.counting.launches import Launches, Sampled
 from mtmc.evaluate.counting.storages import flat
 from mtmc.evaluate.counting.tally import Record, Tally
@@ -106,8 +107,10 @@ class Spots:
                 most, limit = THOROUGH if self._thorough and places else (MOST, WORK)
                 tallies: dict[int, Tally] = {}
                 own: list[Spot] = []
-                for index in self._chosen(sampled, most):
-                    if len(tallies) >= FEWEST and sum(tally.work for tally in tallies.values()) > limit:
+                few = few_that_write(sampled, places)
+                few = self._random.sample(few, min(FEWEST, len(few)))
+                for at, index in enumerate(dict.fromkeys([*few, *self._chosen(sampled, most)])):
+                    if at >= len(few) + FEWEST and sum(tally.work for tally in tallies.values()) > limit:
                         break
                     tallies[index] = launches.computed(sampled.program, index, contents)
                     spots, waits = self._spots(launches, places), contents.waits
@@ -115,6 +118,11 @@ class Spots:
                     compared, unknown = compared + bool(spots), unknown + bool(spots and hidden)
                     exhausted += bool(spots and hidden and writers.exhausted and not waits)
                     own += [] if hidden else spots
+                    own += (
+                        self._come_earlier(launches, sampled, index, contents, places)
+                        if waits and at < len(few)
+                        else []
+                    )
                 if share:
                     changed.append(Changed(tuple(own), share, len(tallies)))
                 else:
@@ -132,6 +140,18 @@ class Spots:
         chosen = [self._random.randrange(total) for _ in range(2 * most)]
         chosen.sort(key=lambda index: index in sampled.tallies)
         return list(dict.fromkeys(chosen))[:most]
+
+    def _come_earlier(
+        self, launches: Launches, sampled: Sampled, index: int, contents: Contents, places: Mapping[int, list[Place]]
+    ) -> list[Spot]:
+        """What a program that waits for the others, as the last one to raise a counter does, writes where it is not the
+        last: a GPU lets any program come first, whatever its number."""
+        contents.earlier = 1
+        try:
+            launches.computed(sampled.program, index, contents)
+        finally:
+            contents.earlier = 0
+        return [] if contents.unknown else self._spots(launches, places)
 
     def _known(self, launches: Launches, inputs: Sequence[Any]) -> dict[int, Content]:
         """What lies in storages before anything is written, by number."""
