@@ -55,6 +55,9 @@ KEPT, LARGEST = 256, 16
 MORE = 1.15
 """Times the work of their neighbours in the sample that secretly chosen programs may have."""
 ANEW = 24
+KEPT_BACK = 0.5
+"""Of the work for earlier launches, the share that is kept for launches that write outputs, as much for each: none may be
+left with nothing because others come first."""
 GUESSES, SAME = (1.0, -3.0, 1e3), 1e-3
 """What numbers that nobody knows are taken for, and how near to each other results are then that do not hang on them."""
 
@@ -95,18 +98,19 @@ class Spots:
         """
         written: list[Spot] = []
         changed: list[Changed] = []
-        compared = unknown = exhausted = 0
-        writers = Writers(launches, self._known(launches, inputs), self._budget)
+        compared = unknown = 0
+        exhausted: list[str] = []
+        writers = Writers(launches, self._known(launches, inputs), (1 - KEPT_BACK) * self._budget)
         with launches.meter.installed():
-            for sampled in launches.sampled:
-                place = writers.place(sampled)
-                if not sampled.tallies or place is None or place < writers.first:
-                    continue
+            looked_at = self._looked_at(launches, writers, outputs)
+            writing = sum(bool(places) for _, _, places, _ in looked_at)
+            for sampled, place, places, share in looked_at:
                 contents = writers.before(place)
-                places, share = self._places(launches, sampled, writers.log[place:], outputs)
+                writers.grant(KEPT_BACK * self._budget / writing if places else 0.0)
                 most, limit = THOROUGH if self._thorough and places else (MOST, WORK)
                 tallies: dict[int, Tally] = {}
                 own: list[Spot] = []
+                before, starved = compared - unknown, False
                 few = few_that_write(sampled, places)
                 few = self._random.sample(few, min(FEWEST, len(few)))
                 for at, index in enumerate(dict.fromkeys([*few, *self._chosen(sampled, most)])):
@@ -116,13 +120,12 @@ class Spots:
                     spots, waits = self._spots(launches, places), contents.waits
                     hidden = contents.unknown and not (spots and _regardless(launches, sampled, index, contents))
                     compared, unknown = compared + bool(spots), unknown + bool(spots and hidden)
-                    exhausted += bool(spots and hidden and writers.exhausted and not waits)
+                    starved = starved or bool(spots and hidden and writers.exhausted and not waits)
                     own += [] if hidden else spots
-                    own += (
-                        self._come_earlier(launches, sampled, index, contents, places)
-                        if waits and at < len(few)
-                        else []
-                    )
+                    if waits and at < len(few):
+                        own += self._come_earlier(launches, sampled, index, contents, places)
+                if starved and compared - unknown == before:
+                    exhausted.append(sampled.program.name)
                 if share:
                     changed.append(Changed(tuple(own), share, len(tallies)))
                 else:
@@ -132,7 +135,18 @@ class Spots:
             of_ops = self._of_others(launches, writers, outputs)
             written += of_ops
             compared += bool(of_ops)
-        return Found(tuple(written), tuple(changed), compared, unknown, exhausted)
+        return Found(tuple(written), tuple(changed), compared, unknown, tuple(dict.fromkeys(exhausted)))
+
+    def _looked_at(
+        self, launches: Launches, writers: Writers, outputs: Sequence[Any]
+    ) -> list[tuple[Sampled, int, dict[int, list[Place]], float]]:
+        """The launches of this call that programs are run of, with their places in the log; see `_places` for the rest."""
+        found = []
+        for sampled in launches.sampled:
+            place = writers.place(sampled)
+            if sampled.tallies and place is not None and place >= writers.first:
+                found.append((sampled, place, *self._places(launches, sampled, writers.log[place:], outputs)))
+        return found
 
     def _chosen(self, sampled: Sampled, most: int) -> list[int]:
         """Indices of the programs to run, most of them of none that was counted."""
