@@ -56,6 +56,8 @@ class Outcome:
     runtime_low_ms, runtime_high_ms: 95% confidence interval of that median (measured), or None (estimated).
     trials: how many timed calls stand behind the median (0 for an estimate).
     undecided: why the task's output tells no work from none, "" where it does: a runtime that earns no reward.
+    unchecked: what was asked of no version, or could not be compared of this one, at the full shapes, and why; "" where
+        nothing is left out, or it is not known. It hangs on task and version alone, never on how busy a machine is.
     metrics: numbers by name, where known: bytes_moved, bytes_min, flops, kernels, registers, spills, shared_memory,
         occupancy, roofline (fraction of the roofline reached, 0 to 1), error (norm-wise, against float64), ...
     """
@@ -69,6 +71,7 @@ class Outcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
     undecided: str = ""
+    unchecked: str = ""
 
     @property
     def ok(self) -> bool:
@@ -150,8 +153,9 @@ def of_kernels(figures: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """Plain JSON of an outcome; `outcome_from_json` is its inverse."""
     data = asdict(outcome)
-    if not outcome.undecided:  # as outcomes were written before there was such a thing
-        del data["undecided"]
+    for name in ("undecided", "unchecked"):
+        if not data[name]:  # as outcomes were written before there was such a thing
+            del data[name]
     data["metrics"] = {name: float(outcome.metrics[name]) for name in sorted(outcome.metrics)}
     return data
 

@@ -95,6 +95,7 @@ class WarmPools:
             settings.timeout_s,
             settings.memory_mib,
             settings.profile,
+            patience=settings.patience,
         )
         return settings == usual
 

@@ -12,7 +12,6 @@ import array
 import contextlib
 import logging
 import secrets
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,7 +32,14 @@ from mtmc.evaluate.counting.count import Counted, count
 from mtmc.evaluate.counting.floor import Floor, floor, least_bits, standing_out
 from mtmc.evaluate.counting.journal import DATA
 from mtmc.evaluate.counting.noting import note
-from mtmc.evaluate.counting.refusals import imprecise, other_launches, too_little, too_long, unknown_work
+from mtmc.evaluate.counting.refusals import (
+    imprecise,
+    other_launches,
+    too_little,
+    too_long,
+    unchecked,
+    unknown_work,
+)
 from mtmc.evaluate.counting.tiling import Tiles
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.profiled import profiled
@@ -41,6 +47,7 @@ from mtmc.evaluate.estimates.resources import Resources, read_resources, straigh
 from mtmc.evaluate.estimates.static import not_run
 from mtmc.evaluate.failures import refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
+from mtmc.evaluate.of_task import OfTask
 from mtmc.evaluate.pool.settings import PoolSettings
 from mtmc.evaluate.pool.worker import Pool
 from mtmc.evaluate.reference.weaknesses import Weaknesses
@@ -60,6 +67,9 @@ Passed = TypeVar("Passed")
 LOOKING_BACK: dict[Depth, float] = {"screen": 0.15e6, "verify": 3e6, "profile": 0.0}
 """Interpreter microseconds that a depth spends on what earlier launches leave for the spot checks of later ones."""
 
+PATIENCE = 6.0
+"""Times its limit of a core's time after which a gate is ended by the wall clock."""
+
 
 @dataclass(frozen=True)
 class LabSettings(EvaluatorSettings):
@@ -68,7 +78,8 @@ class LabSettings(EvaluatorSettings):
     target: instruction set to compile for: sm_80, sm_89, sm_90, sm_100, gfx942.
     hardware: name in the hardware table of the GPU to estimate for; empty: the usual one of the target.
     workers: candidates evaluated at the same time; each takes about one core.
-    timeout_s: wall seconds that one gate may take. memory_mib: MiB that one gate's process may map.
+    timeout_s: seconds of a core that one gate may take, however busy the machine is; one that hardly works is ended after
+        `PATIENCE` times as many of the wall. memory_mib: MiB that one gate's process may map.
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
     sandbox: how candidates are kept inside: "auto" (by all that works here), "strict" (not at all unless everything does;
         `mtmc doctor` lists it), "off" (limits of time, memory and output only).
@@ -113,11 +124,9 @@ class LabEvaluator(ThreadedEvaluator):
         self._check = Pool(self._pool_settings(warm_check, interpret, "keeper", sandbox))
         self._closed = False
         self._read: dict[str, Resources] = {}  # by hash of the compiled kernel
-        self._admitted: dict[Task, Weaknesses] = {}
-        self._admission = threading.Lock()
-        self._floors: dict[Task, Floor] = {}
-        self._floors_lock = threading.Lock()
-        self._hard: dict[Task, tuple[Tiles, ...]] = {}
+        self._of_task = OfTask(self._check, settings.timeout_s, settings.memory_mib)
+        self._secret = secrets.randbits(61)
+        self._told: set[Task] = set()  # whose weaknesses were warned of
         self._expected: dict[Tiles, list[array.array[float]]] = {}  # outputs of a small draw
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="mtmc-lab")
         self._build.start()  # both load torch while the caller exports its reference
@@ -136,6 +145,7 @@ class LabEvaluator(ThreadedEvaluator):
             settings.memory_mib,
             profile,
             sandbox,
+            patience=PATIENCE,
         )
 
     def imports(self, source: str) -> Outcome | None:
@@ -152,6 +162,8 @@ class LabEvaluator(ThreadedEvaluator):
 
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
         told = self._admit(request.task)
+        if isinstance(told, Outcome):
+            return told
         built = self._job(self._build, "build", build, request, {"target_name": self._settings.target})
         if isinstance(built, Outcome):
             return built
@@ -165,9 +177,13 @@ class LabEvaluator(ThreadedEvaluator):
         if isinstance(checked, Outcome):
             return checked
         least = self._floor(request.task)
+        if isinstance(least, Outcome):
+            return least
         tiling = None if least.tiles is None else least.tiles.tiling
         budget = LOOKING_BACK[request.depth]
         hard = self._standing_out(request.task, least) if request.depth == "verify" else ()
+        if isinstance(hard, Outcome):
+            return hard
         asked: dict[str, Any] = {
             "least_bytes": least.bytes,
             "secret": secrets.randbits(62),
@@ -178,11 +194,14 @@ class LabEvaluator(ThreadedEvaluator):
         counted = self._counted(request, request.task.full, pinned, asked)
         if isinstance(counted, Outcome):
             return counted
-        unsound = self._unearned(request, pinned, counted) or other_launches(built, counted)
-        unsound = unsound or self._other_results(request.task, counted, hard)
+        unsound = self._unearned(request, pinned, counted, least) or other_launches(built, counted)
+        unsound = unsound or self._other_results(request.task, counted, least, hard)
         unsound = unsound or (too_long(counted) if request.depth == "verify" and tiling and tiling.sizes else None)
         metrics = {**checked.metrics, **told.metrics}
-        return unsound or replace(self._estimate(built, metrics, counted), undecided=told.undecided)
+        if unsound:
+            return unsound
+        found, left_out = self._estimate(built, metrics, counted), unchecked(counted, least)
+        return replace(found, undecided=told.undecided, unchecked=left_out)
 
     def _profiled(self, request: EvaluationRequest, built: Built) -> Outcome:
         """What is estimated of each kernel of a version that has passed a screening."""
@@ -212,9 +231,10 @@ class LabEvaluator(ThreadedEvaluator):
             counting = {**asked, "variant": variant, "journal": journal}
             return self._job(self._check, "estimate", count, request, counting, "candidate", folder=other)
 
-    def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
+    def _unearned(
+        self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted, least: Floor
+    ) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
-        least = self._floor(request.task)
         refused = too_little(counted, least) or unknown_work(counted, least)
         bits = least_bits(counted.records)
         if refused or bits is None or bits >= least.bits:
@@ -229,10 +249,9 @@ class LabEvaluator(ThreadedEvaluator):
         seen = checked is not None and checked <= bits  # then the check has let it pass
         return None if seen else imprecise(bits, least.bits, checked)
 
-    def _other_results(self, task: Task, counted: Counted, hard: tuple[Tiles, ...]) -> Outcome | None:
+    def _other_results(self, task: Task, counted: Counted, least: Floor, hard: tuple[Tiles, ...]) -> Outcome | None:
         """The outcome of a version that writes other things at the full shapes than the reference. hard: draws besides the
         task's own."""
-        least = self._floor(task)
         if least.tiles is None:
             return None
         for tiles, found in zip((least.tiles, *hard), (counted.found, *counted.others), strict=True):
@@ -246,41 +265,25 @@ class LabEvaluator(ThreadedEvaluator):
                 return Outcome("wrong_result", diagnosis=Diagnosis("estimate", "WrongValues", message))
         return None
 
-    def _admit(self, task: Task) -> Weaknesses:
-        """Look a task over, once, and tell what is weak about it.
-
-        Raises: TaskError if it cannot be searched."""
-        with self._admission:
-            if task in self._admitted:
-                return self._admitted[task]
-            result = self._check.run(weaknesses, {"task": task})
-            told = self._admitted[task] = result.value or Weaknesses()
-        if result.value is None:
-            _log.warning("task %s could not be looked over: %s", task.name, result.status)
-            return told
-        for warning in told.sentences:
-            _log.warning("task %s: %s", task.name, warning)
+    def _admit(self, task: Task) -> Weaknesses | Outcome:
+        """Look a task over, once, and tell what is weak about it. Raises: TaskError if it cannot be searched."""
+        told = self._of_task.asked(weaknesses, task, {}, "check")
+        if isinstance(told, Weaknesses) and task not in self._told:
+            self._told.add(task)
+            for warning in told.sentences:
+                _log.warning("task %s: %s", task.name, warning)
         return told
 
-    def _floor(self, task: Task) -> Floor:
-        """See `mtmc.evaluate.counting.floor.floor`; found once for a task. Raises: TaskError, EvaluatorError."""
-        with self._floors_lock:
-            if task not in self._floors:
-                result = self._check.run(floor, {"task": task, "secret": secrets.randbits(62)})
-                least = result.value or Floor(0, 0, result.status)
-                if least.unknown:
-                    _log.warning("task %s: nothing is asked of its versions' traffic: %s", task.name, least.unknown)
-                self._floors[task] = least
-            return self._floors[task]
+    def _floor(self, task: Task) -> Floor | Outcome:
+        """See `mtmc.evaluate.counting.floor.floor`. Raises: TaskError, EvaluatorError."""
+        return self._of_task.asked(floor, task, {"secret": self._secret}, "estimate")
 
-    def _standing_out(self, task: Task, least: Floor) -> tuple[Tiles, ...]:
-        """See `tiles_that_stand_out`; found once for a task. Raises: EvaluatorError."""
-        with self._floors_lock:
-            if task not in self._hard:
-                known = least.tiles is not None and least.tiles.tiling.sizes
-                given = {"task": task, "tiles": least.tiles, "secret": secrets.randbits(62)}
-                self._hard[task] = (self._check.run(standing_out, given).value or ()) if known else ()
-            return self._hard[task]
+    def _standing_out(self, task: Task, least: Floor) -> tuple[Tiles, ...] | Outcome:
+        """See `tiles_that_stand_out`. Raises: EvaluatorError."""
+        if least.tiles is None or not least.tiles.tiling.sizes:
+            return ()
+        given = {"tiles": least.tiles, "secret": self._secret + 1}
+        return self._of_task.asked(standing_out, task, given, "estimate")
 
     def _estimate(self, built: Built, metrics: Mapping[str, float], counted: Counted) -> Outcome:
         """The outcome of a version that passed every gate."""

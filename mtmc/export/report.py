@@ -86,6 +86,8 @@ def _result(record: RunRecord) -> str:
         verdict = f"The best version is #{best.id}; the root has no runtime, so no speedup is known."
     else:
         verdict = f"The best version is **{factor(gain)}** as fast as the root ({speedup_kind(tree, best.id)})."
+    if best.outcome.unchecked:
+        verdict += f" Not checked of the best version at the full shapes: {cell(best.outcome.unchecked)}."
     if "estimated" in {tree.root.outcome.runtime_kind, best.outcome.runtime_kind}:
         verdict += " Estimated runtimes come from a model of the hardware; nothing was timed on a device."
     if record.finished:

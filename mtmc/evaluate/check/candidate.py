@@ -90,9 +90,11 @@ def serve(connection: socket.socket, source: str, buffer: SharedInputBuffer) -> 
     try:
         lock_down("candidate", [Path.cwd()])
         models: dict[int, tuple[Any, Remembered]] = {}
+        backwards_first = bool(secrets.randbits(1))
         while True:
             case = pickle.loads(read_message(connection))
-            said, body = _answer(case, source, models, buffer)
+            said, body = _answer(case, source, models, buffer, backwards_first)
+            backwards_first = not backwards_first  # a coin for each forward would leave a launch out now and then
             write_message(connection, json.dumps(asdict(said)).encode())
             write_message(connection, body)
     except EOFError:
@@ -104,7 +106,11 @@ def serve(connection: socket.socket, source: str, buffer: SharedInputBuffer) -> 
 
 
 def _answer(
-    case: Case, source: str, models: dict[int, tuple[Any, Remembered]], buffer: SharedInputBuffer
+    case: Case,
+    source: str,
+    models: dict[int, tuple[Any, Remembered]],
+    buffer: SharedInputBuffer,
+    backwards_first: bool,
 ) -> tuple[Result | Raised | OutOfMemory, bytes]:
     path = Path.cwd() / f"mtmc_candidate_{case.variant}.py"
     text = source
@@ -120,7 +126,7 @@ def _answer(
         model, remembered = models[case.variant]
         if case.first:
             remembered.restore(case.kept)
-        return _forward(model, buffer.take(case.inputs), case)
+        return _forward(model, buffer.take(case.inputs), case, backwards_first)
     except Exception as error:
         if out_of_memory(error):
             return OutOfMemory(str(error)[:2000]), b""
@@ -128,13 +134,13 @@ def _answer(
         return Raised(diagnosis), b""
 
 
-def _forward(model: Any, inputs: list[Any], case: Case) -> tuple[Result, bytes]:
+def _forward(model: Any, inputs: list[Any], case: Case, backwards_first: bool) -> tuple[Result, bytes]:
     tensors = tensors_in(inputs)
     shown = [_shown(tensor) for tensor in tensors]
     parameters = {name: (value, value.detach().clone()) for name, value in named_parameters(model).items()}
     buffers = values(model, case.untouched)
     seed_torch(case.forward_seed)
-    order = interleaved_programs(secrets.randbits(62))
+    order = interleaved_programs(secrets.randbits(62), backwards_first)
     with torch.no_grad(), poisoned_memory(), bounded_memory(), order, pretended_gpu():
         result = model(*inputs)
     with undisturbed():

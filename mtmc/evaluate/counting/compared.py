@@ -54,13 +54,14 @@ class Found:
     """What spot checks saw. written: what was written to outputs, of programs that loaded nothing unknown.
     changed: the same of launches that are not alone in writing an output.
     compared, unknown: how many programs wrote to outputs, and of how many of them it is not known what they load.
-    exhausted: of how many of these it was looked for until time was up."""
+    exhausted: kernels of launches that write outputs, of which no program could be compared, as what they load takes more
+        work to compute than there is for it."""
 
     written: tuple[Spot, ...] = ()
     changed: tuple[Changed, ...] = ()
     compared: int = 0
     unknown: int = 0
-    exhausted: int = 0
+    exhausted: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> dict[str, float]:

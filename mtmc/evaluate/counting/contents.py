@@ -121,6 +121,7 @@ class Contents:
     waits: whether the present program has waited. unknown: whether a read met what is not known. missed: the same but for
         what atomics give back. guess: what such reads
         give, times some numbers; None for ones. guessable: whether they all asked for floating numbers.
+    earlier: by how many places a program comes earlier to the counters that it raises than its number says.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Contents:
         self.unknown = self.waits = self.missed = False
         self.guess: float | None = None
         self.guessable = True
+        self.earlier = 0
 
     def begin(self) -> None:
         """For a program that has not read anything yet."""

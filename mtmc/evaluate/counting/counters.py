@@ -55,9 +55,11 @@ class Counters:
             return self._poll(address, size, contents)
         turn = self._turns.get(address, 0)
         self._turns[address] = turn + 1
+        come = index % programs
         if contents is not None:
-            contents.waits = contents.waits or index % programs == programs - 1
-        return (index % programs + turn * programs) * step
+            come = (come - contents.earlier) % programs
+            contents.waits = contents.waits or come == programs - 1
+        return (come + turn * programs) * step
 
     def _poll(self, address: int, size: int, contents: Contents | None) -> int:
         """What a program finds in a counter that it does not raise: what has been there, and after a while what it waits

@@ -45,6 +45,10 @@ class Writers:
         self._depth = 0
         self.exhausted = False
 
+    def grant(self, work: float) -> None:
+        """Let the next launch ask for so much more, in interpreter microseconds."""
+        self.budget, self.exhausted = max(0.0, self.budget) + work, False
+
     def place(self, sampled: Sampled) -> int | None:
         """Where in the log a launch stands; None for one that is not of this call (it was captured before, say)."""
         return self._places.get(id(sampled.record))

@@ -14,7 +14,6 @@ torch.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,8 +34,11 @@ if TYPE_CHECKING:
 SAMPLE = 24
 """Elements of an input that are changed, one at a time. If a quarter of them had no effect, one such input in a thousand
 would still pass for needed as a whole."""
-LIMIT_S = 10.0
-"""Seconds for all of these: an input that is not reached does not count."""
+WORK_S = 10.0
+"""Of the reference's forwards for all of these, by a fixed price list: an input that is not reached does not count, and that
+must hang on the task alone, not on what else the machine does."""
+_OP_S, _BYTE_S, _FLOP_S = 20e-6, 0.5e-9, 0.25e-9
+"""The price list: seconds of a core for an op, a byte that it moves, a flop."""
 SEED = 5
 
 _BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
@@ -58,6 +60,7 @@ class Floor:
     everywhere: storages of inputs that all of the result hangs on, see `mtmc.evaluate.counting.upstream`.
     largest: bytes of the result's largest tensor.
     outputs, state: tensors of the result, and paths of what the model keeps, that hang on inputs, see `unreached`.
+    left_out: sentences on what is asked of no version at the full shapes, and why: the same on every machine.
     """
 
     bytes: int
@@ -70,6 +73,7 @@ class Floor:
     largest: int = 0
     outputs: tuple[bool, ...] = ()
     state: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def unpriced(records: Sequence[Counts]) -> tuple[str, ...]:
@@ -102,22 +106,25 @@ def floor(task: Task, secret: int = SEED) -> Floor:
     from mtmc.evaluate.reference.reference import Reference
 
     bare = replace(task, state=None)  # values of weights make no difference to what is moved
-    needed, dependent = _needed(Reference(bare, task.small, Path.cwd(), SEED))
+    needed, dependent, untried = _needed(Reference(bare, task.small, Path.cwd(), SEED), _tries(bare))
     kept = _changed_state(Reference(bare, task.small, Path.cwd(), SEED))
     try:
         with fake_tensors():
             found, records = _count(Reference(bare, task.full, Path.cwd(), SEED), needed, dependent)
         flops = least_flops(Reference(bare, task.small, Path.cwd(), SEED), records)
-        tiled = _tiles(task, secret)
+        tiled, why_not = _tiles(task, secret)
         everywhere = _everywhere(bare, found.everywhere, tiled)
         found = replace(found, outputs=tuple(dependent), state=kept)
-        return replace(found, flops=flops, tiles=tiled, everywhere=everywhere)
+        left_out = tuple(filter(None, (untried, why_not)))
+        return replace(found, flops=flops, tiles=tiled, everywhere=everywhere, left_out=left_out)
     except EvaluatorError:
         raise
     except Exception as error:
         if out_of_memory(error):
             raise
-        return Floor(0, 0, f"{type(error).__name__}: {error}"[:500])
+        why = f"{type(error).__name__}: {error}"[:500]
+        told = f"the reference cannot be run without data, so nothing is asked of a version's traffic or results: {why}"
+        return Floor(0, 0, why, left_out=(told,))
 
 
 def standing_out(task: Task, tiles: Tiles, secret: int) -> tuple[Tiles, ...]:
@@ -155,17 +162,45 @@ def _everywhere(task: Task, storages: tuple[int, ...], tiled: Tiles | None) -> t
     return tuple(dict.fromkeys(number for number, whole in zip(storages, hangs, strict=True) if whole))
 
 
-def _tiles(task: Task, secret: int) -> Tiles | None:
+def _tiles(task: Task, secret: int) -> tuple[Tiles | None, str]:
+    """What results are compared with at the full shapes, or why with nothing."""
     try:
-        return tiles(task, secret)
+        found = tiles(task, secret)
+    except Exception as error:
+        if isinstance(error, EvaluatorError):
+            raise
+        memory = out_of_memory(error)
+        why = "it takes more than evaluator.memory_mib" if memory else f"{type(error).__name__}: {error}"[:300]
+        found = f"the reference does not run at the shapes of a small draw ({why})"
+    if isinstance(found, Tiles):
+        return found, ""
+    return None, f"no results are compared at the full shapes: {found}"
+
+
+def _tries(task: Task) -> int:
+    """How many forwards at the small shapes are tried; those of one input at least. task: without its weights.
+
+    Raises: TaskError."""
+    from mtmc.evaluate.counting.forward import count_forward
+    from mtmc.evaluate.counting.traffic import fake_tensors
+    from mtmc.evaluate.reference.reference import Reference
+
+    try:
+        with fake_tensors():
+            reference = Reference(task, task.small, Path.cwd(), SEED)
+            records, _, _ = count_forward(reference.model, reference.draw(SEED))
     except Exception as error:
         if out_of_memory(error) or isinstance(error, EvaluatorError):
             raise
-        return None  # it was made for other shapes: nothing can be compared at the full ones
+        return SAMPLE  # nor can it be counted at the full shapes: nothing comes of these
+    moved = sum(size for record in records for _, size in (*record["reads"], *record["writes"]))
+    flops = sum(record["flops"] for record in records)
+    return max(SAMPLE, int(WORK_S / (_OP_S * max(1, len(records)) + _BYTE_S * moved + _FLOP_S * flops)))
 
 
-def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
-    """Whether each input tensor is needed as a whole, and whether each tensor of the result depends on any of them."""
+def _needed(reference: Reference, tries: int) -> tuple[list[bool], list[bool], str]:
+    """Whether each input tensor is needed as a whole, whether each tensor of the result depends on any of them, and what was
+    not asked. tries: forwards after which no further input is begun."""
     import torch
 
     from mtmc.evaluate.reference.blocks import differ
@@ -175,19 +210,24 @@ def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
     before, again = _results(reference, inputs), _results(reference, inputs)
     needed, dependent = [], [False] * len(before)
     if any(differ(now, old) for now, old in zip(again, before, strict=True)):
-        return [False] * len(flat_tensors(inputs)), dependent  # another result at each call tells nothing
-    generator, end = torch.Generator().manual_seed(SEED), time.monotonic() + LIMIT_S
+        told = "another result at each call does not say which inputs are needed"
+        return [False] * len(flat_tensors(inputs)), dependent, told
+    generator, tried, untried = torch.Generator().manual_seed(SEED), 0, 0
     for tensor in flat_tensors(inputs):
-        whole = tensor.is_floating_point() and tensor.numel() > 0 and time.monotonic() < end
+        asked = tensor.is_floating_point() and tensor.numel() > 0
+        whole = asked and tried < tries
+        untried += asked and not whole
         places = torch.randint(max(1, tensor.numel()), (SAMPLE,), generator=generator).unique() if whole else []
         for place in places:
-            changed = _changed(reference, inputs, tensor, torch.unravel_index(place, tensor.shape), before)
+            changed, runs = _changed(reference, inputs, tensor, torch.unravel_index(place, tensor.shape), before)
+            tried += runs
             dependent = [a or b for a, b in zip(dependent, changed, strict=True)]
             whole = whole and any(changed)
             if not whole and all(dependent):
                 break
         needed.append(whole)
-    return needed, dependent
+    told = f"{untried} inputs need not be read, for trying which are needed takes too much work" if untried else ""
+    return needed, dependent, told
 
 
 def _changed_state(reference: Reference) -> tuple[str, ...]:
@@ -209,14 +249,16 @@ def _changed_state(reference: Reference) -> tuple[str, ...]:
 
 def _changed(
     reference: Reference, inputs: list[Any], tensor: torch.Tensor, place: Any, before: list[torch.Tensor]
-) -> list[bool]:
-    """Which results change with one element of an input: to a large number, to its negative, or by one.
+) -> tuple[list[bool], int]:
+    """Which results change with one element of an input (to a large number, to its negative, or by one), and how many
+    forwards that took.
 
     Never to no number: that shows in a product with 0, too, which nobody need compute."""
     value = tensor[place].clone()
-    changed = [False] * len(before)
+    changed, runs = [False] * len(before), 0
     for other in (1e4, -1e4, float(value) + 1):
         tensor[place] = other
+        runs += 1
         try:
             after = _results(reference, inputs)
         except TaskError:
@@ -225,7 +267,7 @@ def _changed(
         changed = [_unlike(now, old) for now, old in zip(after, before, strict=True)]
         if any(changed):
             break
-    return changed
+    return changed, runs
 
 
 def _unlike(now: torch.Tensor, old: torch.Tensor) -> bool:

@@ -65,15 +65,35 @@ def imprecise(bits: int, least: int, checked: int | None) -> Outcome:
 
 
 def too_long(counted: Counted) -> Outcome | None:
-    """The outcome of a version of which nothing was compared, as what its programs load takes too long to compute."""
-    found = counted.found
-    if not found.exhausted or found.compared > found.unknown:
+    """The outcome of a version with a launch that writes an output, of which nothing was compared, as what its programs load
+    takes too long to compute. How long is counted work, the same on every machine."""
+    exhausted = [found.exhausted for found in (counted.found, *counted.others) if found.exhausted]
+    if not exhausted:
         return None
     message = (
-        "at the full shapes nothing of what the forward writes could be compared: what its launches read of earlier ones "
-        "takes too long to compute; let earlier launches be fewer, or their programs shorter"
+        f"at the full shapes nothing of what {' or '.join(exhausted[0])} writes could be compared: what it reads of earlier "
+        "launches takes too long to compute; let earlier launches be fewer, or their programs shorter"
     )
     return _rejected("TooLongToCompare", message)
+
+
+def unchecked(counted: Counted, least: Floor) -> str:
+    """What nobody has compared of a version that stood all gates at the full shapes, and why; "" where nothing is left out.
+
+    least: of the task. What hangs on the task is the same for all its versions, and on every machine.
+    """
+    found = counted.found
+    told = list(least.left_out)
+    if least.tiles is not None and found.compared <= found.unknown:
+        why = (
+            "what its launches read of earlier ones takes too long to compute"
+            if found.exhausted
+            else "what its programs write hangs on what is not known of earlier work"
+            if found.compared
+            else "no program that was run writes an output"
+        )
+        told.append(f"no results were compared at the full shapes: {why}")
+    return "; ".join(told)
 
 
 def other_launches(built: Built, counted: Counted) -> Outcome | None:

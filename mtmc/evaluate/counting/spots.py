@@ -33,6 +33,7 @@ from mtmc.evaluate.counting.contents import (
 )
 from mtmc.evaluate.counting.cuda_graph import unfolded
 from mtmc.evaluate.counting.demanded import FILLED, Writers, is_raised
+from mtmc.evaluate.counting.few_writers import few_that_write
 from mtmc.evaluate.counting.launches import Launches, Sampled
 from mtmc.evaluate.counting.storages import flat
 from mtmc.evaluate.counting.tally import Record, Tally
@@ -54,6 +55,9 @@ KEPT, LARGEST = 256, 16
 MORE = 1.15
 """Times the work of their neighbours in the sample that secretly chosen programs may have."""
 ANEW = 24
+KEPT_BACK = 0.5
+"""Of the work for earlier launches, the share that is kept for launches that write outputs, as much for each: none may be
+left with nothing because others come first."""
 GUESSES, SAME = (1.0, -3.0, 1e3), 1e-3
 """What numbers that nobody knows are taken for, and how near to each other results are then that do not hang on them."""
 
@@ -94,27 +98,34 @@ class Spots:
         """
         written: list[Spot] = []
         changed: list[Changed] = []
-        compared = unknown = exhausted = 0
-        writers = Writers(launches, self._known(launches, inputs), self._budget)
+        compared = unknown = 0
+        exhausted: list[str] = []
+        writers = Writers(launches, self._known(launches, inputs), (1 - KEPT_BACK) * self._budget)
         with launches.meter.installed():
-            for sampled in launches.sampled:
-                place = writers.place(sampled)
-                if not sampled.tallies or place is None or place < writers.first:
-                    continue
+            looked_at = self._looked_at(launches, writers, outputs)
+            writing = sum(bool(places) for _, _, places, _ in looked_at)
+            for sampled, place, places, share in looked_at:
                 contents = writers.before(place)
-                places, share = self._places(launches, sampled, writers.log[place:], outputs)
+                writers.grant(KEPT_BACK * self._budget / writing if places else 0.0)
                 most, limit = THOROUGH if self._thorough and places else (MOST, WORK)
                 tallies: dict[int, Tally] = {}
                 own: list[Spot] = []
-                for index in self._chosen(sampled, most):
-                    if len(tallies) >= FEWEST and sum(tally.work for tally in tallies.values()) > limit:
+                before, starved = compared - unknown, False
+                few = few_that_write(sampled, places)
+                few = self._random.sample(few, min(FEWEST, len(few)))
+                for at, index in enumerate(dict.fromkeys([*few, *self._chosen(sampled, most)])):
+                    if at >= len(few) + FEWEST and sum(tally.work for tally in tallies.values()) > limit:
                         break
                     tallies[index] = launches.computed(sampled.program, index, contents)
                     spots, waits = self._spots(launches, places), contents.waits
                     hidden = contents.unknown and not (spots and _regardless(launches, sampled, index, contents))
                     compared, unknown = compared + bool(spots), unknown + bool(spots and hidden)
-                    exhausted += bool(spots and hidden and writers.exhausted and not waits)
+                    starved = starved or bool(spots and hidden and writers.exhausted and not waits)
                     own += [] if hidden else spots
+                    if waits and at < len(few):
+                        own += self._come_earlier(launches, sampled, index, contents, places)
+                if starved and compared - unknown == before:
+                    exhausted.append(sampled.program.name)
                 if share:
                     changed.append(Changed(tuple(own), share, len(tallies)))
                 else:
@@ -124,7 +135,18 @@ class Spots:
             of_ops = self._of_others(launches, writers, outputs)
             written += of_ops
             compared += bool(of_ops)
-        return Found(tuple(written), tuple(changed), compared, unknown, exhausted)
+        return Found(tuple(written), tuple(changed), compared, unknown, tuple(dict.fromkeys(exhausted)))
+
+    def _looked_at(
+        self, launches: Launches, writers: Writers, outputs: Sequence[Any]
+    ) -> list[tuple[Sampled, int, dict[int, list[Place]], float]]:
+        """The launches of this call that programs are run of, with their places in the log; see `_places` for the rest."""
+        found = []
+        for sampled in launches.sampled:
+            place = writers.place(sampled)
+            if sampled.tallies and place is not None and place >= writers.first:
+                found.append((sampled, place, *self._places(launches, sampled, writers.log[place:], outputs)))
+        return found
 
     def _chosen(self, sampled: Sampled, most: int) -> list[int]:
         """Indices of the programs to run, most of them of none that was counted."""
@@ -132,6 +154,18 @@ class Spots:
         chosen = [self._random.randrange(total) for _ in range(2 * most)]
         chosen.sort(key=lambda index: index in sampled.tallies)
         return list(dict.fromkeys(chosen))[:most]
+
+    def _come_earlier(
+        self, launches: Launches, sampled: Sampled, index: int, contents: Contents, places: Mapping[int, list[Place]]
+    ) -> list[Spot]:
+        """What a program that waits for the others, as the last one to raise a counter does, writes where it is not the
+        last: a GPU lets any program come first, whatever its number."""
+        contents.earlier = 1
+        try:
+            launches.computed(sampled.program, index, contents)
+        finally:
+            contents.earlier = 0
+        return [] if contents.unknown else self._spots(launches, places)
 
     def _known(self, launches: Launches, inputs: Sequence[Any]) -> dict[int, Content]:
         """What lies in storages before anything is written, by number."""

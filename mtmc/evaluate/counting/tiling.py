@@ -55,26 +55,25 @@ class Tiles:
         return found
 
 
-def tiles(task: Task, seed: int) -> Tiles | None:
-    """The small draw of a task, or the full one where none stands for it, and what comes of it; None where the reference is
-    too large to run.
+def tiles(task: Task, seed: int) -> Tiles | str:
+    """The small draw of a task, or the full one where none stands for it, and what comes of it; or why there is neither.
 
     seed: of the draw. Raises: TaskError if the reference fails at shapes that it is made for.
     """
     tiling = tiling_of(task, seed) or _as_it_is(task, seed)
-    if tiling is None:
-        return None
+    if isinstance(tiling, str):
+        return f"no small draw stands for the full one, which is too large to run ({tiling})"
     alike = drawn_alike(task, tiling.variant, seed)
     with contextlib.suppress(TaskError):  # other values than these may be none that it is made for
         made = _made(task, replace(tiling, alike=alike)) if any(alike) else None
-        if made is not None:
+        if isinstance(made, Tiles):
             return made
     try:
         return _made(task, tiling)
     except (MemoryError, RuntimeError):
         if tiling.sizes:
             raise
-        return None  # it takes more memory than its largest tensors say
+        return "no small draw stands for the full one, which takes more memory to run than its largest tensors say"
 
 
 def tiles_that_stand_out(task: Task, tiling: Tiling, seed: int) -> tuple[Tiles, ...]:
@@ -87,21 +86,21 @@ def tiles_that_stand_out(task: Task, tiling: Tiling, seed: int) -> tuple[Tiles, 
     for distribution in HARD if tiling.sizes else ():
         with contextlib.suppress(TaskError):
             made = _made(task, replace(tiling, seed=seed, distribution=distribution))
-            found += [made] if made is not None else []
+            found += [made] if isinstance(made, Tiles) else []
     return tuple(found)
 
 
-def _as_it_is(task: Task, seed: int) -> Tiling | None:
-    """The full draw as a tiling without an axis, where the reference is small enough."""
+def _as_it_is(task: Task, seed: int) -> Tiling | str:
+    """The full draw as a tiling without an axis, where the reference is small enough; else what is too large."""
     shapes = whole_shapes(replace(task, state=None))
-    if shapes is None:
-        return None
+    if isinstance(shapes, str):
+        return shapes
     inputs, outputs = (tuple(Tiled(shape, (-1,) * len(shape)) for shape in each) for each in shapes)
     return Tiling(task.full, seed, (), inputs, outputs)
 
 
-def _made(task: Task, tiling: Tiling) -> Tiles | None:
-    """What the reference makes of a draw; None where that is too large, or not finite though the task's own draw would be.
+def _made(task: Task, tiling: Tiling) -> Tiles | str:
+    """What the reference makes of a draw; or why that is nothing to compare with.
 
     Raises: TaskError if it fails."""
     from mtmc.evaluate.reference.effects import kept_tensors
@@ -116,19 +115,19 @@ def _made(task: Task, tiling: Tiling) -> Tiles | None:
     now = kept_tensors(reference.model)
     same = all(same_up_to_rounding(a, b) for a, b in zip(flat_tensors(inputs), before, strict=True))
     if not same or any(not same_up_to_rounding(now[path], tensor) for path, tensor in kept.items()):
-        return None  # a reference that changes things makes something else of them in another call
-    most = MOST_OUTPUTS if tiling.sizes else MOST_AS_IT_IS
-    if sum(tensor.numel() for tensor in outputs) > most or any(tensor.is_complex() for tensor in outputs):
-        return None
+        return "the reference changes its inputs or what it keeps, and makes something else of them in another call"
+    most, made = MOST_OUTPUTS if tiling.sizes else MOST_AS_IT_IS, sum(tensor.numel() for tensor in outputs)
+    if made > most or any(tensor.is_complex() for tensor in outputs):
+        return f"{made} numbers in outputs, of at most {most}" if made > most else "an output is complex"
     own = tiling.alike or tiling.distribution != "drawn"
     if own and not all(bool(readable(tensor).isfinite().all()) for tensor in outputs):
-        return None
+        return "its result is not finite"  # though that of the task's own draw would be
     values = tuple(base64.b64encode(_bytes(tensor)).decode() for tensor in outputs)
     near = _near(reference, tiling, inputs) if tiling.sizes else ()
     if tiling.distribution != "drawn" and any(
         limit > NEAR_MOST for limit, tensor in zip(near, outputs, strict=True) if tensor.is_floating_point()
     ):
-        return None  # more noise than an answer
+        return "its result is more noise than an answer"
     return Tiles(tiling, values, near)
 
 

@@ -19,8 +19,8 @@ MOST_ELEMENTS, MOST_AS_IT_IS, MOST_WEIGHTS = 8 << 20, 4 << 20, 16 << 20
 SEED = 5
 
 
-def whole_shapes(task: Task) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]] | None:
-    """Shapes of inputs and outputs at the full shapes; None where the reference is too large to run there.
+def whole_shapes(task: Task) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]] | str:
+    """Shapes of inputs and outputs at the full shapes; or what is too large of a reference to run there.
 
     task: without its weights. Raises: TaskError if the reference fails without data.
     """
@@ -36,11 +36,18 @@ def whole_shapes(task: Task) -> tuple[list[tuple[int, ...]], list[tuple[int, ...
         records, _, _ = count_forward(reference.model, inputs)
     weights = sum(each.numel() for each in (*reference.model.parameters(), *reference.model.buffers()))
     drawn, made = (sum(tensor.numel() for tensor in each) for each in (flat_tensors(inputs), outputs))
-    if weights > MOST_WEIGHTS or drawn > MOST_ELEMENTS or made > MOST_AS_IT_IS:
-        return None
     moved = [[size for _, size in (*record["reads"], *record["writes"])] for record in records]
     written = [size for record in records for _, size in record["writes"]]
     flops = sum(record["dot_flops"] for record in records)
-    if sum(map(sum, moved)) > MOST_BYTES or max(written, default=0) > MOST_STORAGE or flops > MOST_FLOPS:
-        return None
+    sizes = (
+        ("numbers in weights", weights, MOST_WEIGHTS),
+        ("numbers in inputs", drawn, MOST_ELEMENTS),
+        ("numbers in outputs", made, MOST_AS_IT_IS),
+        ("bytes moved by its ops", sum(map(sum, moved)), MOST_BYTES),
+        ("bytes written by one op", max(written, default=0), MOST_STORAGE),
+        ("flops of products", flops, MOST_FLOPS),
+    )
+    for what, size, most in sizes:
+        if size > most:
+            return f"{size:.3g} {what}, of at most {most:.3g}"
     return [tuple(t.shape) for t in flat_tensors(inputs)], [tuple(t.shape) for t in outputs]

@@ -7,7 +7,8 @@ written, or lets the last one sum up what all others have left, would be right h
 each other before some of their loads, stores and atomics. Each is a thread, and one runs at a time. Where all of them
 only wait (a spin lock, a barrier of the whole grid), more are begun until one goes on. Of four programs the last one is
 the last to end now and then, so every other launch is run from the last program to the first, one after another, as long
-as none of them waits. Runs in check workers.
+as none of them waits, and the launches of the next forward the other way round: each launch is run so in one of two
+forwards, whatever is drawn. Runs in check workers.
 """
 
 from __future__ import annotations
@@ -144,8 +145,9 @@ def share_memory_of_threads() -> None:
 
 
 @contextlib.contextmanager
-def interleaved_programs(secret: int) -> Iterator[None]:
-    """While open, the programs of each launch run side by side. secret: draws their order."""
+def interleaved_programs(secret: int, backwards_first: bool) -> Iterator[None]:
+    """While open, the programs of each launch run side by side. secret: draws their order. backwards_first: whether the
+    first launch of more than one program is run from its last program to its first, and so every other one after it."""
     from triton.runtime import interpreter
 
     builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
@@ -153,7 +155,7 @@ def interleaved_programs(secret: int) -> Iterator[None]:
     names = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
     kept = [(builder, name, getattr(builder, name)) for name in names] + [(executor, "__init__", executor.__init__)]
     present: list[Interleaving] = []  # of the launch that runs
-    backwards = itertools.cycle((True, False) if draw.random() < 0.5 else (False, True))
+    backwards = itertools.cycle((backwards_first, not backwards_first))
 
     def before(original: Callable[..., Any]) -> Callable[..., Any]:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:

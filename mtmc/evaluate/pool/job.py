@@ -71,6 +71,7 @@ class Job:
         self._exit: int | None = None
         self._over: JobStatus | None = None
         self._status_text = b""
+        self._worked_s = 0.0
         self._answer = bytearray()
         self._tail = bytearray()
         self._written = 0
@@ -104,16 +105,26 @@ class Job:
         return bool(ready) and self._read_status() and self._pid is not None
 
     def finish(
-        self, body: bytes, timeout_s: float, stopped_s: Callable[[], float] = lambda: 0.0
+        self,
+        body: bytes,
+        timeout_s: float,
+        stopped_s: Callable[[], float] = lambda: 0.0,
+        patience: float = 1.0,
     ) -> JobResult[Any] | None:
         """Hand over the job and collect answer (plain JSON), output and exit status; its processes have ended then.
 
-        stopped_s: seconds that all jobs have stood still so far, which do not count. None if the warm process died under it.
+        stopped_s: seconds that all jobs have stood still so far, which do not count. patience: see `PoolSettings`. None if
+        the warm process died under it.
         """
         start, before = time.monotonic(), stopped_s()
         with contextlib.suppress(OSError):  # the process may be dead already: its status says how
             self._socket.sendall(len(body).to_bytes(8, "little") + body)
-        early = self._collect(lambda: start + timeout_s + stopped_s() - before)
+
+        def deadline() -> float:
+            begun, left = start + stopped_s() - before, timeout_s - self._worked_s
+            return min(begun + patience * timeout_s, max(begun + timeout_s, time.monotonic() + left))
+
+        early = self._collect(deadline)
         self._stop()
         seconds = time.monotonic() - start
         output = bytes(self._tail).decode(errors="replace")
@@ -182,6 +193,8 @@ class Job:
                 self._over = "process_limit" if value == "tasks" else "out_of_memory"
             elif word == "exit":
                 self._exit = int(value)
+            elif word == "worked":
+                self._worked_s = float(value)
         return bool(data)
 
     def _verdict(self, output: str, seconds: float) -> JobResult[Any] | None:

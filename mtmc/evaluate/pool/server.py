@@ -3,7 +3,8 @@
 Started by the pool inside the sandbox (`mtmc.evaluate.sandbox.launch`). Wire protocol, all on the control socket: the
 pool sends `JOB` with three file descriptors (job socket, output pipe, status socket), or `GOODBYE`; the server forks,
 writes "pid N" to the status socket at once, "over tasks" or "over memory" if the job's processes take more than they
-may together, and "exit STATUS" (as of `os.waitpid`) when the child has ended and its process group is killed. The pool's
+may together, "worked SECONDS" now and then as they take time of cores, and "exit STATUS" (as of `os.waitpid`) when the
+child has ended and its process group is killed. The pool's
 closing of the status socket is the order to end the job. The child reads a pickled `Order` from the job socket (the pool
 is trusted), locks itself down, and answers with JSON (the child, which runs candidates, is not trusted).
 """
@@ -46,6 +47,8 @@ JOB, GOODBYE = b"J", b"Q"
 STAND_STILL, GO_ON = b"S", b"G"
 """All jobs: the processes of those that run are stopped where they are, those that begin meanwhile at once; and go on."""
 
+TOLD_S = 0.1
+"""Seconds of cores after which the pool is told again what a job has taken."""
 _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNET = 0x40000000
 
@@ -110,6 +113,7 @@ class _Server:
         self._watch = watch
         self._status: dict[int, socket.socket] = {}  # of each running child, by its process
         self._ended: set[int] = set()  # children that are killed and not yet reaped
+        self._told_s: dict[int, float] = {}  # seconds of cores that the pool knows of, by child
         self._still = False
 
     def serve(self) -> bool:
@@ -155,6 +159,11 @@ class _Server:
         for pid, excess in self._watch.look(self._status.keys() - self._ended).items():
             _write_line(self._status[pid], f"over {excess}")
             self._end(pid)
+        for pid in self._status.keys() - self._ended:
+            worked = self._watch.worked_s.get(pid, 0.0)
+            if worked >= self._told_s.get(pid, 0.0) + TOLD_S:
+                self._told_s[pid] = worked
+                _write_line(self._status[pid], f"worked {worked}")
 
     def _end(self, pid: int) -> None:
         self._ended.add(pid)
@@ -208,6 +217,8 @@ class _Server:
             if pid in self._status:
                 status = self._status.pop(pid)
                 self._ended.discard(pid)
+                self._told_s.pop(pid, None)
+                self._watch.worked_s.pop(pid, None)
                 _write_line(status, f"exit {result}")
                 status.close()
 

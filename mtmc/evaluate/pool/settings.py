@@ -17,8 +17,10 @@ class PoolSettings:
 
     warm: function of a module, called once in the warm process with `arguments`, which are plain JSON.
     environment: variables of the workers besides the few that are always there.
-    workers: jobs at the same time. timeout_s: wall seconds a job may take. memory_mib: MiB a job may map on top of
-        what the warm process has mapped; all its processes together may use as much.
+    workers: jobs at the same time. timeout_s: seconds a job may take, of the wall and of cores: one that other work keeps
+        from its core loses nothing by that. patience: times `timeout_s` after which it is ended all the same, as one that
+        sleeps; 1 counts the wall alone. memory_mib: MiB a job may map on top of what the warm process has mapped; all its
+        processes together may use as much.
     profile: how a job is locked down before its function is called, see `mtmc.evaluate.sandbox.lockdown.lock_down`; None:
         not at all, for a trusted function that does it by itself (after it has opened a socket, say).
     sandbox: "auto", "strict" or "off". gpu: with the GPU's devices.
@@ -38,3 +40,4 @@ class PoolSettings:
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     cores: tuple[int, ...] = ()
+    patience: float = 1.0

@@ -17,6 +17,8 @@ WATCH_S = 0.05
 _SHARE = 0.05
 
 Excess = Literal["tasks", "memory"]
+_Process = tuple[int, int, int, float]
+"""Its number, its threads, its resident bytes, seconds of cores that it has taken."""
 
 
 class Watch:
@@ -28,6 +30,8 @@ class Watch:
     def __init__(self, memory_mib: int) -> None:
         self._limit = (memory_mib << 20) + _resident(os.getpid())
         self._next = 0.0
+        self.worked_s: dict[int, float] = {}
+        """Seconds of cores that each group's processes had taken when they were last counted."""
 
     def wait_s(self) -> float:
         """Seconds until the next count is due."""
@@ -44,30 +48,33 @@ class Watch:
         start = time.process_time()
         members = _members(groups)
         found: dict[int, Excess] = {}
+        self.worked_s = {group: sum(each[3] for each in processes) for group, processes in members.items()}
         for group, processes in members.items():
-            if sum(tasks for _, tasks, _ in processes) > TASK_LIMIT:
+            if sum(tasks for _, tasks, _, _ in processes) > TASK_LIMIT:
                 found[group] = "tasks"
             elif self._holds_too_much(processes):
                 found[group] = "memory"
         self._next = time.monotonic() + max(WATCH_S, (time.process_time() - start) / _SHARE)
         return found
 
-    def _holds_too_much(self, processes: list[tuple[int, int, int]]) -> bool:
-        if sum(memory for _, _, memory in processes) <= self._limit:
+    def _holds_too_much(self, processes: list[_Process]) -> bool:
+        if sum(memory for _, _, memory, _ in processes) <= self._limit:
             return False
         # What several of them share was counted for each: now exactly, which takes longer.
-        return sum(_proportional(pid, memory) for pid, _, memory in processes) > self._limit
+        return sum(_proportional(pid, memory) for pid, _, memory, _ in processes) > self._limit
 
 
-def _members(groups: Collection[int]) -> dict[int, list[tuple[int, int, int]]]:
-    """(process, its threads, its resident bytes) by process group."""
-    members: dict[int, list[tuple[int, int, int]]] = {group: [] for group in groups}
+def _members(groups: Collection[int]) -> dict[int, list[_Process]]:
+    """Processes by process group."""
+    members: dict[int, list[_Process]] = {group: [] for group in groups}
+    page, tick = os.sysconf("SC_PAGESIZE"), os.sysconf("SC_CLK_TCK")
     for name in os.listdir("/proc"):
         if name.isdigit():
             fields = _stat(name)
             group = int(fields[2]) if fields else 0
             if group in members:
-                members[group].append((int(name), int(fields[17]), int(fields[21]) * os.sysconf("SC_PAGESIZE")))
+                worked = sum(map(int, fields[11:15])) / tick  # its own, and that of children that have ended
+                members[group].append((int(name), int(fields[17]), int(fields[21]) * page, worked))
     return members
 
 

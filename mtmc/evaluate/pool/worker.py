@@ -174,7 +174,7 @@ class Pool:
                         server.started = True
                         took = time.monotonic() - server.born
                         _log.debug("the warm process %s forks after %.1f s", name_of(self._settings.warm), took)
-                    result = job.finish(body, timeout_s, self._stopped_s) if forked else None
+                    result = job.finish(body, timeout_s, self._stopped_s, self._settings.patience) if forked else None
                     if result is not None:
                         return result
             self._discard(server)
