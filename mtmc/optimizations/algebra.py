@@ -42,18 +42,18 @@ of an LSTM or a GRU becomes two products and elementwise work, which is one kern
 not lie as matrices do becomes a product of matrices between views, which kernels are joined with, as does a convolution
 of one tap in 16 bits; embeddings that are summed a row of indices at a time become a lookup and a reduction. Work on
 complex numbers between real ones becomes work on pairs of real numbers, in which a Fourier transform of up to 512
-numbers can be a kernel: one product with a matrix of cosines that the kernel makes. Several layers of one operand
-(queries, keys and values) become one product with their weights one behind the other, kept as by `pack`; one whose
-halves meet in a gate becomes two, which are one kernel. A layer of layers, or of enlarged maps side by side, is done on
-what those are of, with the product of the weights. Other weights are summed or scaled in each call, so a version is
-right for any weights. Layers between two transpositions become their weights times what lies there; what many read
-across its rows is copied in order first; so is the operand of a depthwise convolution before others whose channels lie
-last, or that mix them at each place. An Einstein sum of several is sums of two, least work first, with what decays
-between them in a product's kernel. Rows that end within a line get zeros behind them. One token's attention, written as
-sums, is attention; a product of one row of each matrix is a sum, which joins what makes and reads the matrix; values
-weighted by a difference of two softmaxes are a difference of attentions. Products that come in are offered a second
-time as kernels with their neighbours. A norm before a pool, a softmax or a mean becomes its statistics and steps that
-those take in; bias and activation of a convolution before it are in both.
+numbers can be a kernel. Several layers of one operand (queries, keys and values) become one product with their weights
+one behind the other, kept as by `pack`; one whose halves meet in a gate becomes two, which are one kernel. A layer of
+layers, or of enlarged maps side by side, is done on what those are of, with the product of the weights. Layers between
+two transpositions become their weights times what lies there; what many read across its rows is copied in order first;
+so is the operand of a depthwise convolution before others whose channels lie last, or that mix them at each place. A
+mask that positions alone make becomes `is_causal`, or rows compared with columns; heads of keys that are written
+several times are read for several heads of queries. An Einstein sum of several is sums of two, least work first, with
+what decays between them in a product's kernel. Rows that end within a line get zeros behind them. One token's
+attention, written as sums, is attention; a product of one row of each matrix is a sum, which joins what makes and reads
+the matrix; values weighted by a difference of two softmaxes are a difference of attentions. Products that come in are
+offered a second time as kernels with their neighbours. A norm before a pool, a softmax or a mean becomes its statistics
+and steps that those take in; bias and activation of a convolution before it are in both.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written, 268

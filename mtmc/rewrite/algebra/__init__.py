@@ -5,6 +5,8 @@ sums.py        the sum or mean over the results of a product, by way of a summed
 pools.py       a pool of a pool; the mean of neighbouring features of a linear layer
 norms.py       a batch norm in evaluation, in the weights of the layer before
 attention.py   attention with wide heads as two products and a softmax
+masks.py       attention under a mask that positions make, as attention that knows where it looks
+ramps.py       what integers and truths are that depend on sizes alone
 biases.py      the bias of a library convolution, added by the kernel behind it
 cells.py       one step of an LSTM or a GRU as two products and elementwise work
 bags.py        sums, means and maxima of embeddings, as a lookup and a reduction
@@ -59,6 +61,7 @@ from mtmc.rewrite.algebra.identities import IDENTITIES
 from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.logs import LOGS
 from mtmc.rewrite.algebra.losses import LOSSES
+from mtmc.rewrite.algebra.masks import MASKS
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.one_row import ONE_ROW
 from mtmc.rewrite.algebra.one_tap import ONE_TAP
@@ -83,6 +86,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "pools": POOLS,
     "norms": NORMS,
     "attention": ATTENTION,
+    "masks": MASKS,
     "biases": BIASES,
     "constants": CONSTANTS,
     "cells": CELLS,
