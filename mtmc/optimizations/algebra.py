@@ -21,6 +21,7 @@ from mtmc.rewrite.algebra import OF_WEIGHTS, RULES, Rewritten, apply_rules
 from mtmc.rewrite.algebra.losses import product_of
 from mtmc.rewrite.graph import IN_ORDER
 from mtmc.rewrite.operators.products import PRODUCTS
+from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.packing import packed_stages
 from mtmc.rewrite.plan import Plan, Stage, in_order
 from mtmc.rewrite.source import print_plan
@@ -94,14 +95,16 @@ class Algebra(Optimization):
             region = version.region(*stages)
             covered = rules not in OPENING or all(version.as_kernel(stage.ops, {}) is not None for stage in stages)
             opened = {} if covered else {"opened": True}
-            action = make_action(self.kind, region, sentence, rules=rules, **opened)
-            yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
+            after = replace(version, graph=found.graph)
+            told = {"saved": _saved(version, plan)} if rules in OF_CALLS else {}
+            action = make_action(self.kind, region, sentence, rules=rules, **opened, **told)
+            yield Move(action, partial(kept, after, plan))
             whole = _fuses_all(version, rules, found)
             further, saved = _joined(version, rules, found, plan, whole)
             if further is not None:
                 words = f"{sentence}, {FUSED if whole else JOINED}"
                 action = make_action(self.kind, region, words, rules=rules, joined=True, saved=saved, **opened)
-                yield Move(action, partial(kept, replace(version, graph=found.graph), further))
+                yield Move(action, partial(kept, after, further))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Each kernel that is saved by joining is a fusion of two. What is fused besides comes before what rewrites alone,
@@ -112,6 +115,8 @@ class Algebra(Optimization):
         return saved_logit(action) + more
 
 
+OF_CALLS = ("masks", "joined")
+"""Kinds of rules that pay by the calls that they save."""
 JOINED = "and fuse what it multiplies with what stands around that"
 """How a sentence goes on where products that algebra brings in become kernels at once."""
 OF_PRODUCTS = "losses"
@@ -179,14 +184,31 @@ def _copying(start: Version, plan: Plan) -> Plan:
     return plan
 
 
+def _saved(version: Version, plan: Plan) -> int:
+    """How many calls and kernels fewer a child has at each call of forward, one at least."""
+    child = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
+    before, after = (len(set(each.working()) - each.kept()) for each in (version, child))
+    return max(1, before - after)
+
+
+def _left_of(after: Version, stage: Stage) -> list[Stage]:
+    """What is left of a stage: all of it, or a kernel of those of its ops that something still reads; where that is none,
+    torch calls of them. after: with the child's graph."""
+    ops = tuple(name for name in stage.ops if name in after.graph.by_name)
+    if len(ops) == len(stage.ops):
+        return [stage]
+    works = any(after.graph.by_name[name].target not in FREE for name in ops)
+    kernel = after.as_kernel(ops, {}) if len(ops) > 1 and works else None
+    return [Stage((name,)) for name in ops] if kernel is None else [kernel]
+
+
 def _rewritten(version: Version, rules: str, found: Rewritten) -> Plan | None:
     """The child's plan, None where there is nothing to do, a kernel in the way, or a number that cannot be written."""
     old = version.plan
     if not found.sentences or not all(old.stage_of(name).is_torch for name in found.ops):
         return None
-    kept = [stage for stage in old.stages if set(stage.ops) & set(found.graph.by_name)]
-    if any(not set(stage.ops) <= set(found.graph.by_name) for stage in kept):
-        return None
+    after = replace(version, graph=found.graph)
+    kept = [left for stage in old.stages for left in _left_of(after, stage)]
     covered = {name for stage in kept for name in stage.ops}
     new = [Stage((op.name,)) for op in found.graph.ops if op.name not in covered]
     stages, packed = tuple(in_order(found.graph, [*kept, *new])), old.packed or rules in OF_WEIGHTS

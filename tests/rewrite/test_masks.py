@@ -16,6 +16,8 @@ from mtmc.rewrite.operators.steps import argument
 from mtmc.rewrite.plan import Plan, graph_of, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
+from tests.rewrite.interpreting import interpret_ways
+from tests.rewrite.stepping import after, version
 
 POSITIONS = """
         n, m = x.shape
@@ -215,3 +217,31 @@ def test_what_is_another_mask_or_another_order_is_none_of_these(source: str) -> 
     attention = next(op for op in graph.ops if "attention" in op.target)
     assert not any("several heads" in sentence for sentence in sentences)
     assert argument(attention, 5, "is_causal", False) is ("repeat(1, 2" in source)
+
+
+TURNED = "q = (q * torch.cos(position.to(torch.float32) * 0.1)[:, None, :, None]).tanh() + document[:, None, :, None]"
+FUSED, ALGEBRA = "fuse all neighbours", "rewrite by algebra: the mask"
+
+
+def test_what_is_left_of_kernels_that_made_the_mask_among_other_things() -> None:
+    """Positions that turn queries too are in one kernel with the mask, which then loses its part."""
+    window = f"({SEEN}) & (position[at, row] < position[at, col] + 8) & {DOCUMENTS}"
+    cases = {
+        "causal": decoder(f"({SEEN}) & {DOCUMENTS}", TURNED + "; q, k, v = q, q[:, :, :n], q * 2"),
+        "window": decoder(window, TURNED + "; k, v = q.sin(), q * 2"),
+    }
+    ways = [[FUSED, ALGEBRA], [FUSED, ALGEBRA, "lower"], [ALGEBRA, "lower scaled", "fuse"]]
+    assert interpret_ways(cases, ways) == dict.fromkeys(cases)
+
+
+def test_the_rule_comes_after_fusion_and_says_what_it_saves() -> None:
+    task = task_from_source(decoder(f"({SEEN}) & {DOCUMENTS}", TURNED + "; k, v = q.sin(), q * 2"), "decoder")
+    _, fused = after(version(task), FUSED)
+    action, made = after(fused, ALGEBRA)
+    saved = int(dict(action.params)["saved"])
+    assert saved == len(fused.working()) - len(made.working()) > 2
+    assert {"diff", "cumsum"} & {op.name for op in made.graph.ops} == {
+        "diff",
+        "cumsum",
+    }  # queries are moved by documents
+    assert all(set(stage.ops) <= set(made.graph.by_name) for stage in made.plan.stages)
