@@ -203,6 +203,17 @@ def test_attention_stays_what_it_was(source: str, said: str, causal: bool, group
         torch.testing.assert_close(found, wanted)
 
 
+def test_a_mask_that_is_added_is_made_of_rows_and_columns() -> None:
+    source = decoder(f"({SEEN}) & {DOCUMENTS}").replace(
+        "return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.2) + 0",
+        "left = torch.where(mask, 0.0, -1e9); return torch.softmax(q @ k.mT * 0.2 + left, -1) @ v",
+    )
+    _, graph, _, sentences = rewritten(source)
+    assert len(sentences) == 1 and "made of rows and columns alone" in sentences[0]
+    assert not {"cumsum", "diff", "index"} & {op.target.split(".")[1] for op in graph.ops}
+    assert interpret_ways({"added": source}, [[ALGEBRA, "lower"], [ALGEBRA, "fuse"]]) == {"added": None}
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -16,7 +16,7 @@ from functools import reduce
 from typing import Any
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of, sizes
-from mtmc.rewrite.algebra.ramps import Ramp, Region, known_of
+from mtmc.rewrite.algebra.ramps import Known, Ramp, Region, known_of
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape
 from mtmc.rewrite.operators.steps import argument
 
@@ -43,33 +43,34 @@ def _seen(graph: Graph, op: Op) -> Finding | None:
 
 
 def _written_plainly(graph: Graph, op: Op) -> Finding | None:
-    """A mask of rows and columns, made of these alone."""
-    region = _region(graph, op)
-    start = next((each for each in graph.ops if each.target == "aten.arange.default"), None)
-    if region is None or not region.bounds or region == _PAST or start is None:
+    """Truths about rows and columns, made of these alone, where what is no truth about positions reads them."""
+    name, start = op.outputs[0], next((each for each in graph.ops if each.target == "aten.arange.default"), None)
+    if start is None or len(op.outputs) > 1 or name not in graph.values or graph.values[name].dtype != "bool":
         return None
-    mask = argument(op, 3, "attn_mask")
-    if any(bound.steps not in ((-1, 1), (1, -1)) for bound in region.bounds) or not _is_looked_up(graph, mask):
+    region = _plane(known_of(graph, Ref(name)))
+    if region is None or not region.bounds or not _is_looked_up(graph, name) or not _is_read(graph, name, region):
         return None
-    made, (lengths, shape) = graph.by_name[graph.producer[mask.name]], _forms(graph, mask)
-    edit, one = Editor(graph, made), tuple(1 for _ in graph.variants)
+    if any(bound.steps not in ((-1, 1), (1, -1)) for bound in region.bounds):
+        return None
+    shape = graph.values[name].shape
+    edit, plane, one = Editor(graph, op), shape[-2:], tuple(1 for _ in graph.variants)
     rows, cols = (
         edit.add("aten.arange.default", (number_of(size),), (size,), hint, start.kwargs, dtype="int64")
-        for size, hint in zip(lengths, ("rows", "cols"), strict=True)
+        for size, hint in zip(plane, ("rows", "cols"), strict=True)
     )
-    column = edit.add("aten.unsqueeze.default", (rows, 1), (lengths[0], one), "each_row", dtype="int64")
-    apart = edit.add("aten.sub.Tensor", (cols, column), lengths, "apart", dtype="int64")
-    bounds = [_bound(edit, bound, apart, lengths) for bound in sorted(region.bounds, key=lambda each: each.steps)]
-    both = reduce(lambda a, b: edit.add("aten.logical_and.default", (a, b), lengths, "both"), bounds)
+    column = edit.add("aten.unsqueeze.default", (rows, 1), (plane[0], one), "each_row", dtype="int64")
+    apart = edit.add("aten.sub.Tensor", (cols, column), plane, "apart", dtype="int64")
+    bounds = [_bound(edit, bound, apart, plane) for bound in sorted(region.bounds, key=lambda each: each.steps)]
+    both = reduce(lambda a, b: edit.add("aten.logical_and.default", (a, b), plane, "both"), bounds)
     by = both if len(shape) == 2 else edit.called("aten.expand.default", (both, sizes(shape)), "expanded")
-    sentence = f"the mask {mask.name} of {op.name} is made of rows and columns alone"
-    return None if by is None else edit.relaid(sentence, (made.name,), by)
+    return None if by is None else edit.relaid(f"the mask {name} is made of rows and columns alone", (op.name,), by)
 
 
-def _forms(graph: Graph, mask: Ref) -> tuple[Shape, Shape]:
-    """Rows and columns of a mask, and its shape."""
-    shape = graph.values[mask.name].shape
-    return shape[-2:], shape
+def _is_read(graph: Graph, name: str, region: Region) -> bool:
+    """Whether something reads truths that makes no other ones of them, and is no attention that `is_causal` says all to."""
+    readers = [graph.by_name[each] for each in graph.readers(name)]
+    others = [each for each in readers if known_of(graph, Ref(each.outputs[0])) is None]
+    return any(each.target != _ATTENTION or region != _PAST for each in others) or name in graph.results()
 
 
 def _bound(edit: Editor, bound: Ramp, apart: Ref, shape: Shape) -> Ref:
@@ -79,9 +80,9 @@ def _bound(edit: Editor, bound: Ramp, apart: Ref, shape: Shape) -> Ref:
     return edit.add("aten.ge.Scalar", (apart, bound.start), shape, "lower")
 
 
-def _is_looked_up(graph: Graph, mask: Ref) -> bool:
+def _is_looked_up(graph: Graph, name: str) -> bool:
     """Whether ops made a mask that no kernel of attention takes in."""
-    waiting, seen = [mask.name], set[str]()
+    waiting, seen = [name], set[str]()
     while waiting:
         op = graph.by_name.get(graph.producer.get(waiting.pop(), ""))
         if op is None or op.name in seen:
@@ -134,7 +135,11 @@ def _region(graph: Graph, op: Op) -> Region | None:
     mask = argument(op, 3, "attn_mask") if op.target == _ATTENTION else None
     if not isinstance(mask, Ref) or argument(op, 5, "is_causal", False):
         return None
-    known = known_of(graph, mask)
+    return _plane(known_of(graph, mask))
+
+
+def _plane(known: Known) -> Region | None:
+    """A region of the last two dimensions, None where others count too."""
     if not isinstance(known, Region) or known.rank < 2 or any(any(each.steps[:-2]) for each in known.bounds):
         return None
     return known.mapped(2, lambda bound: Ramp(bound.steps[-2:], bound.start))
