@@ -6,7 +6,7 @@ Three models with random weights in bfloat16: a Hugging Face decoder (transforme
 one of torch alone), a residual and attention block of a UNet (diffusers; without it one of torch alone). For each, what
 `mtmc.optimize` says of it; of one that is searched in pieces (`--pieces`, or too large for one search) that is a table: per
 piece its share of the time, speedup and places. Then the whole in a plain loop, each in turn: eager, under torch.compile in
-both modes, and as it was handed back. The time is divided among the models, or with `--together` each is searched by a
+both modes (`--loops` names others), and as it was handed back. The time is divided among the models, or with `--together` each is searched by a
 process of its own at the same time, and the loops come afterwards. What is not installed is named in the report.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
@@ -221,7 +221,7 @@ def run(model: Model, seconds: float, arguments: Any, report: Report, turns: Tur
         turns.wait(arguments.models[0])
     with torch.no_grad(), nullcontext() if turns is None else turns.mine():
         compare(found(*given[0], **given[1]), module(*given[0], **given[1]), report)
-        times = loops(module, found, given) if DEVICE == "cuda" else {}
+        times = loops(module, found, given, arguments.loops) if DEVICE == "cuda" else {}
     report.say("\n| in a plain loop | ms a call | over eager |\n|---|---:|---:|")
     for name, ms in times.items():
         report.say(f"| {name} | {ms:.4g} | {times['eager'] / ms:.2f}x |")
@@ -230,12 +230,14 @@ def run(model: Model, seconds: float, arguments: Any, report: Report, turns: Tur
     report.data.setdefault("models", {})[model.name] = {**known, "loops_ms": times}
 
 
-def loops(module: nn.Module, found: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> dict[str, float]:
-    """Milliseconds of a call in a plain loop, by name, in turn."""
+def loops(
+    module: nn.Module, found: Any, given: tuple[tuple[Any, ...], dict[str, Any]], modes: Sequence[str]
+) -> dict[str, float]:
+    """Milliseconds of a call in a plain loop, by name, in turn. modes: of torch.compile."""
     args, kwargs = given
     ways: dict[str, Any] = {"eager": module}
-    for name, mode in MODES.items():
-        ways[name] = torch.compile(module, mode=mode)
+    for name in modes:
+        ways[name] = torch.compile(module, mode=MODES[name])
     ways["handed back"] = found
     calls = [lambda way=way: way(*args, **kwargs) for way in ways.values()]
     return dict(zip(ways, compare_on_gpu(calls, COMPARE_S), strict=True))
@@ -267,6 +269,7 @@ def main() -> int:
     options.add_argument(
         "--modes", nargs="*", default=["torch.compile"], help="of torch.compile that a search is given"
     )
+    options.add_argument("--loops", nargs="*", default=[*MODES], choices=[*MODES], help="modes in the plain loops")
     options.add_argument("--pieces", action="store_true", help="search in pieces what could be one search")
     options.add_argument("--runs", help="a folder for the runs")
     options.add_argument("--together", action="store_true", help="search all models at the same time")
