@@ -6,8 +6,9 @@ Three models with random weights in bfloat16: a Hugging Face decoder (transforme
 one of torch alone), a residual and attention block of a UNet (diffusers; without it one of torch alone). For each, what
 `mtmc.optimize` says of it; of one that is searched in pieces (`--pieces`, or too large for one search) that is a table: per
 piece its share of the time, speedup and places. Then the whole in a plain loop, each in turn: eager, under torch.compile in
-both modes (`--loops` names others), and as it was handed back. The time is divided among the models, or with `--together` each is searched by a
-process of its own at the same time, and the loops come afterwards. What is not installed is named in the report.
+both modes (`--loops` names others), and as it was handed back. The time is divided among the models, or with `--together`
+each is searched by a process of its own at the same time, and the loops come afterwards. What is not installed is named in
+the report.
 """
 
 from __future__ import annotations
