@@ -258,3 +258,34 @@ def test_a_batch_too_small_for_its_norms_is_raised_and_held_out_shapes_are_as_ex
     assert len(held_out) == HELD_OUT_LARGE and all(dict(each.constants)["batch"] % 2 for each in held_out)
     assert own_error(source, Variant("declared"), "norms") > OWN_ERROR
     assert all(10 * own_error(source, each, "norms", seed=5) < OWN_ERROR for each in (small, *held_out))
+
+
+HELD = """import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn((3000, 2000)))
+        self.turned = torch.nn.Parameter(torch.randn((6, 5)).t())
+        self.register_buffer("count", torch.zeros((1,)))
+    def forward(self, x):
+        self.count.add_(1)
+        return x + self.weight.sum() + self.turned.sum() + self.count
+def get_inputs():
+    return [torch.randn((4, 4))]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_module_with_a_state_draws_no_weights_and_leaves_the_state_alone() -> None:
+    state = {"weight": torch.ones(3000, 2000), "turned": torch.arange(30.0).view(5, 6), "count": torch.tensor([5.0])}
+    meter = Meter()
+    weigh(HELD, Variant("full"), "held", state=state, meter=meter)
+    assert meter.effort < 100 and meter.elements == 6_000_000
+    model, (x,) = instantiate(HELD, Variant("full"), "held", state)
+    assert torch.equal(model(x), x + state["weight"].sum() + state["turned"].sum() + 6)
+    assert state["count"].item() == 5 and model.count.item() == 6
+    assert model.weight.data_ptr() == state["weight"].data_ptr()
+    assert model.turned.stride() == (1, 5) and isinstance(model.turned, torch.nn.Parameter)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        instantiate(HELD, Variant("full"), "held", {"weight": state["weight"]})

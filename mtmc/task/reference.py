@@ -7,12 +7,11 @@ torch.
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 import types
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +24,9 @@ from torch.utils.flop_counter import flop_registry
 from mtmc.errors import TaskError
 from mtmc.task.base import Variant
 from mtmc.task.bundling import place
-from mtmc.task.constants import apply_constants
 from mtmc.task.quantized import readable
 from mtmc.task.seeding import seed_torch
+from mtmc.task.statements import compiled
 from mtmc.task.tensors import flat_tensors
 
 _MODULE = "mtmc_reference"
@@ -122,11 +121,12 @@ def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
     Raises: whatever the file raises.
     """
     module = types.ModuleType(_MODULE)
-    code = _compiled(source, variant.constants, name)
+    statements = compiled(source, variant.constants, _filename(name))
     previous = sys.modules.get(_MODULE)
     sys.modules[_MODULE] = module  # Dataclasses and typing look their module up by name.
     try:
-        exec(code, module.__dict__)
+        for code in statements:
+            exec(code, module.__dict__)
     finally:
         if previous is None:
             del sys.modules[_MODULE]
@@ -135,26 +135,37 @@ def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
     return module.__dict__
 
 
-@functools.lru_cache(maxsize=16)
-def _compiled(source: str, constants: tuple[tuple[str, int], ...], name: str) -> types.CodeType:
-    """A file's code; kept, since a long one takes longer to compile than to run at small shapes."""
-    return compile(apply_constants(source, constants), _filename(name), "exec", dont_inherit=True)
-
-
 def instantiate(
     source: str, variant: Variant, name: str, state: State | None = None, seed: int = 0
 ) -> tuple[torch.nn.Module, list[Any]]:
     """The reference module and its inputs at one set of shapes, on the default device, drawn from `seed`.
 
-    state: replaces the weights. The caller's random state is left as it was. Raises: whatever the file raises.
+    state: all tensors of the module, which then draws none; the parameters are these very tensors, the buffers copies.
+    The caller's random state is left as it was. Raises: whatever the file raises.
     """
     with torch.random.fork_rng(devices=[]):
         seed_torch(seed)
         names = namespace(source, variant, name)
-        model = names["Model"](*names[variant.init_inputs]())
-        if state is not None:
-            model.load_state_dict(state)
+        arguments = names[variant.init_inputs]()
+        model = names["Model"](*arguments) if state is None else _holding(state, lambda: names["Model"](*arguments))
         return model, list(names[variant.inputs]())
+
+
+def _holding(state: State, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """A module with these tensors, laid out as its constructor lays them: weights that nobody uses are never drawn."""
+    with torch.device("meta"):
+        model = make()
+    layout = model.state_dict()
+    buffers = {key for key, _ in model.named_buffers()}
+    given = {}
+    for key, value in state.items():
+        like = layout.get(key, value)
+        if value.stride() != like.stride() and value.shape == like.shape:
+            given[key] = torch.empty_strided(like.shape, like.stride(), dtype=value.dtype).copy_(value)
+        else:
+            given[key] = value.clone() if key in buffers else value
+    model.load_state_dict(given, assign=True)
+    return model
 
 
 def weigh(
@@ -169,7 +180,7 @@ def weigh(
 ) -> Footprint:
     """Construct the reference and run it once at `variant`, and say what that took.
 
-    state: replaces the weights (on the CPU). device: "cpu", or "meta" where no data is held, so that no size is too
+    state: see `instantiate` (on the CPU). device: "cpu", or "meta" where no data is held, so that no size is too
     large. meter: counts, and holds the limits.
     Raises: TaskError if the reference fails, with the reason and its line; TooLargeError if it goes over the limits.
     """
