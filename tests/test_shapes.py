@@ -9,7 +9,7 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.task import Task, Variant, load_task, task_from_source
-from mtmc.task.reference import Meter, TooLargeError, instantiate, own_error, weigh
+from mtmc.task.reference import Limits, Meter, TooLargeError, held, instantiate, own_error, weigh
 from mtmc.task.shapes import HELD_OUT_LARGE, derive_held_out, derive_small
 from mtmc.task.trials import ACCEPTED, OWN_ERROR, PREFERRED
 
@@ -278,14 +278,24 @@ def get_init_inputs():
 
 
 def test_a_module_with_a_state_draws_no_weights_and_leaves_the_state_alone() -> None:
-    state = {"weight": torch.ones(3000, 2000), "turned": torch.arange(30.0).view(5, 6), "count": torch.tensor([5.0])}
-    meter = Meter()
-    weigh(HELD, Variant("full"), "held", state=state, meter=meter)
-    assert meter.effort < 100 and meter.elements == 6_000_000
+    tensors = {"weight": torch.ones(3000, 2000), "turned": torch.arange(30.0).view(5, 6), "count": torch.tensor([5.0])}
+    state = held(HELD, Variant("full"), "held", tensors)
+    for device in ("cpu", "meta"):
+        meter = Meter()
+        found = weigh(HELD, Variant("full"), "held", state=state, device=device, meter=meter)
+        assert meter.effort < 100 and found.elements == 6_000_000
+        assert found.shapes == ((4, 4), (3000, 2000), (5, 6), (1,), (4, 4))
+    with pytest.raises(TooLargeError):
+        weigh(HELD, Variant("full"), "held", state=state, meter=Meter(Limits(1000, 1000, 1000)))
     model, (x,) = instantiate(HELD, Variant("full"), "held", state)
-    assert torch.equal(model(x), x + state["weight"].sum() + state["turned"].sum() + 6)
-    assert state["count"].item() == 5 and model.count.item() == 6
-    assert model.weight.data_ptr() == state["weight"].data_ptr()
+    assert torch.equal(model(x), x + tensors["weight"].sum() + tensors["turned"].sum() + 6)
+    assert tensors["count"].item() == 5 and model.count.item() == 6
+    assert model.weight.data_ptr() == tensors["weight"].data_ptr()
     assert model.turned.stride() == (1, 5) and isinstance(model.turned, torch.nn.Parameter)
-    with pytest.raises(RuntimeError, match="Missing key"):
-        instantiate(HELD, Variant("full"), "held", {"weight": state["weight"]})
+    for wrong in (
+        {"weight": tensors["weight"]},
+        {**tensors, "more": torch.ones(1)},
+        {**tensors, "count": torch.ones(2)},
+    ):
+        with pytest.raises(TaskError, match="its state is not that of its Model"):
+            held(HELD, Variant("full"), "held", wrong)

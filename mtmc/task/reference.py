@@ -11,7 +11,7 @@ import math
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from torch.utils.flop_counter import flop_registry
 from mtmc.errors import TaskError
 from mtmc.task.base import Variant
 from mtmc.task.bundling import place
+from mtmc.task.mold import Weights, weights_of
 from mtmc.task.quantized import readable
 from mtmc.task.seeding import seed_torch
 from mtmc.task.statements import compiled
@@ -32,8 +33,6 @@ from mtmc.task.tensors import flat_tensors
 _MODULE = "mtmc_reference"
 _MOST_ELEMENTS = 2**27
 """Of a tensor that is made only to learn its shape."""
-
-State = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -109,6 +108,11 @@ class Meter(TorchDispatchMode):
             raise TooLargeError(f"{self.macs} multiply-adds in {self.ops} ATen calls")
         return out
 
+    def hold(self, weights: Weights | None) -> None:
+        """Count weights that are there already as if they were made. Raises: TooLargeError."""
+        if weights is not None:
+            self._count_elements(weights.largest)
+
     def _count_elements(self, elements: int) -> None:
         self.elements = max(self.elements, elements)
         if elements > self.limits.elements:
@@ -136,36 +140,28 @@ def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
 
 
 def instantiate(
-    source: str, variant: Variant, name: str, state: State | None = None, seed: int = 0
+    source: str, variant: Variant, name: str, state: Weights | None = None, seed: int = 0
 ) -> tuple[torch.nn.Module, list[Any]]:
     """The reference module and its inputs at one set of shapes, on the default device, drawn from `seed`.
 
-    state: all tensors of the module, which then draws none; the parameters are these very tensors, the buffers copies.
+    state: what the module holds instead of what its constructor would draw, see `held`.
     The caller's random state is left as it was. Raises: whatever the file raises.
     """
     with torch.random.fork_rng(devices=[]):
         seed_torch(seed)
         names = namespace(source, variant, name)
-        arguments = names[variant.init_inputs]()
-        model = names["Model"](*arguments) if state is None else _holding(state, lambda: names["Model"](*arguments))
+        if state is not None:
+            return state.module(names["Model"], torch.get_default_device().type != "meta"), list(
+                names[variant.inputs]()
+            )
+        model = names["Model"](*names[variant.init_inputs]())
         return model, list(names[variant.inputs]())
 
 
-def _holding(state: State, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """A module with these tensors, laid out as its constructor lays them: weights that nobody uses are never drawn."""
-    with torch.device("meta"):
-        model = make()
-    layout = model.state_dict()
-    buffers = {key for key, _ in model.named_buffers()}
-    given = {}
-    for key, value in state.items():
-        like = layout.get(key, value)
-        if value.stride() != like.stride() and value.shape == like.shape:
-            given[key] = torch.empty_strided(like.shape, like.stride(), dtype=value.dtype).copy_(value)
-        else:
-            given[key] = value.clone() if key in buffers else value
-    model.load_state_dict(given, assign=True)
-    return model
+def held(source: str, variant: Variant, name: str, tensors: Mapping[str, torch.Tensor]) -> Weights:
+    """A live module's tensors, for the printed module. Raises: TaskError if they are not its own."""
+    names = namespace(source, variant, name)
+    return weights_of(lambda: names["Model"](*names[variant.init_inputs]()), tensors, name)
 
 
 def weigh(
@@ -173,7 +169,7 @@ def weigh(
     variant: Variant,
     name: str,
     *,
-    state: State | None = None,
+    state: Weights | None = None,
     device: str = "cpu",
     meter: Meter | None = None,
     seed: int = 0,
@@ -187,8 +183,9 @@ def weigh(
     meter = meter or Meter()
     try:
         with trial_conditions(), torch.device(device), torch.no_grad(), meter:
+            meter.hold(state)
             if device == "meta":
-                model, inputs = _without_data(source, variant, name, seed)
+                model, inputs = _without_data(source, variant, name, state, seed)
             else:
                 model, inputs = instantiate(source, variant, name, state, seed)
             with torch.random.fork_rng(devices=[]):
@@ -243,18 +240,20 @@ class _Calls(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _without_data(source: str, variant: Variant, name: str, seed: int) -> tuple[torch.nn.Module, list[Any]]:
+def _without_data(
+    source: str, variant: Variant, name: str, state: Weights | None, seed: int
+) -> tuple[torch.nn.Module, list[Any]]:
     """The reference module and its inputs on the meta device; one whose constructor reads values is made on the CPU first.
 
     Raises: TooLargeError where that would take too much memory; whatever the file raises.
     """
     try:
-        return instantiate(source, variant, name, None, seed)
+        return instantiate(source, variant, name, state, seed)
     except (RuntimeError, NotImplementedError) as error:
         if "meta" not in str(error):
             raise
     with torch.device("cpu"), Meter(Limits(_MOST_ELEMENTS, sys.maxsize, sys.maxsize)):
-        model, inputs = instantiate(source, variant, name, None, seed)
+        model, inputs = instantiate(source, variant, name, state, seed)
     return model.to("meta"), [item.to("meta") if isinstance(item, torch.Tensor) else item for item in inputs]
 
 
