@@ -9,7 +9,7 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.task import Task, Variant, load_task, task_from_source
-from mtmc.task.reference import Meter, TooLargeError, instantiate, own_error, weigh
+from mtmc.task.reference import Limits, Meter, TooLargeError, held, instantiate, own_error, weigh
 from mtmc.task.shapes import HELD_OUT_LARGE, derive_held_out, derive_small
 from mtmc.task.trials import ACCEPTED, OWN_ERROR, PREFERRED
 
@@ -258,3 +258,44 @@ def test_a_batch_too_small_for_its_norms_is_raised_and_held_out_shapes_are_as_ex
     assert len(held_out) == HELD_OUT_LARGE and all(dict(each.constants)["batch"] % 2 for each in held_out)
     assert own_error(source, Variant("declared"), "norms") > OWN_ERROR
     assert all(10 * own_error(source, each, "norms", seed=5) < OWN_ERROR for each in (small, *held_out))
+
+
+HELD = """import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn((3000, 2000)))
+        self.turned = torch.nn.Parameter(torch.randn((6, 5)).t())
+        self.register_buffer("count", torch.zeros((1,)))
+    def forward(self, x):
+        self.count.add_(1)
+        return x + self.weight.sum() + self.turned.sum() + self.count
+def get_inputs():
+    return [torch.randn((4, 4))]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_module_with_a_state_draws_no_weights_and_leaves_the_state_alone() -> None:
+    tensors = {"weight": torch.ones(3000, 2000), "turned": torch.arange(30.0).view(5, 6), "count": torch.tensor([5.0])}
+    state = held(HELD, Variant("full"), "held", tensors)
+    for device in ("cpu", "meta"):
+        meter = Meter()
+        found = weigh(HELD, Variant("full"), "held", state=state, device=device, meter=meter)
+        assert meter.effort < 100 and found.elements == 6_000_000
+        assert found.shapes == ((4, 4), (3000, 2000), (5, 6), (1,), (4, 4))
+    with pytest.raises(TooLargeError):
+        weigh(HELD, Variant("full"), "held", state=state, meter=Meter(Limits(1000, 1000, 1000)))
+    model, (x,) = instantiate(HELD, Variant("full"), "held", state)
+    assert torch.equal(model(x), x + tensors["weight"].sum() + tensors["turned"].sum() + 6)
+    assert tensors["count"].item() == 5 and model.count.item() == 6
+    assert model.weight.data_ptr() == tensors["weight"].data_ptr()
+    assert model.turned.stride() == (1, 5) and isinstance(model.turned, torch.nn.Parameter)
+    for wrong in (
+        {"weight": tensors["weight"]},
+        {**tensors, "more": torch.ones(1)},
+        {**tensors, "count": torch.ones(2)},
+    ):
+        with pytest.raises(TaskError, match="its state is not that of its Model"):
+            held(HELD, Variant("full"), "held", wrong)

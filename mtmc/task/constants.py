@@ -13,6 +13,7 @@ no constant: it follows by itself.
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -49,16 +50,14 @@ def integer_constants(source: str | ast.Module) -> dict[str, int]:
 
     Raises: SyntaxError if the text is no Python.
     """
-    tree = parse(source) if isinstance(source, str) else source
-    return {name: constant.value for constant in _find(tree) for name in constant.names}
+    return {name: constant.value for constant in _found(source) for name in constant.names}
 
 
 def distinct_constants(source: str | ast.Module) -> dict[str, int]:
     """As `integer_constants`, but of several names of one value only the first, unless they may be told apart."""
-    tree = parse(source) if isinstance(source, str) else source
     return {
         name: constant.value
-        for constant in _find(tree)
+        for constant in _found(source)
         for name in (constant.names if constant.first is not None else constant.names[:1])
     }
 
@@ -73,7 +72,7 @@ def apply_constants(source: str, constants: Iterable[tuple[str, int]]) -> str:
     wanted = dict(constants)
     if not wanted:
         return source
-    found = list(_find(parse(source)))
+    found = _found(source)
     known = {name for constant in found for name in constant.names}
     for name in wanted:
         if name not in known:
@@ -113,6 +112,16 @@ def _substitute(text: bytes, starts: list[int], node: ast.expr, value: int) -> b
     # An expression over several lines leaves its line breaks behind, so that the lines below keep their numbers.
     new = f"({value}{chr(10) * breaks})" if breaks else str(value)
     return text[:first] + new.encode() + text[last:]
+
+
+def _found(source: str | ast.Module) -> tuple[_Constant, ...]:
+    return _of_text(source) if isinstance(source, str) else tuple(_find(source))
+
+
+@functools.lru_cache(maxsize=16)
+def _of_text(source: str) -> tuple[_Constant, ...]:
+    """Kept, since trials ask for one text's constants many times, and a long text takes a while to be parsed."""
+    return tuple(_find(parse(source)))
 
 
 def _find(tree: ast.Module) -> Iterator[_Constant]:

@@ -46,10 +46,12 @@ from mtmc.task.live_names import plain_name
 from mtmc.task.live_settled import settle
 from mtmc.task.live_source import PREFIX, PrintedModule, print_module
 from mtmc.task.live_state import same_values, unchanged
-from mtmc.task.reference import instantiate
+from mtmc.task.mold import Weights
+from mtmc.task.reference import held, instantiate
 from mtmc.task.saved_state import save_state
 from mtmc.task.shapes import derive_held_out, derive_small
-from mtmc.task.tensors import flat_tensors, held, leaves, same_memory
+from mtmc.task.tensors import flat_tensors, leaves, same_memory
+from mtmc.task.tensors import held as bytes_held
 from mtmc.task.trials import Live
 
 _NEAR, _ROUNDINGS = 1e-3, 8
@@ -103,12 +105,13 @@ def _shapes(live: _LiveModule, source: str, state: Mapping[str, torch.Tensor]) -
 
     Raises: TaskError if it is not.
     """
-    reason = live.difference(source, Variant("full"), state)
+    weights = held(source, Variant("full"), live.name, state)
+    reason = live.difference(source, Variant("full"), weights)
     if reason is not None:
         raise TaskError(
             f"module {live.name}: its printed graph is not what it computes ({reason}): give it as a task's file"
         )
-    trials = Live(state, lambda variant: live.difference(source, variant, state) is None)
+    trials = Live(weights, lambda variant: live.difference(source, variant, weights) is None)
     small = derive_small(source, live.name, trials)
     return small, derive_held_out(source, small, live.name, live=trials)
 
@@ -129,9 +132,9 @@ def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
 
     try:
         with quiet_export(), torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            settle(module, run, name)
-            with unchanged(module, but_new=True):
-                run()
+            if settle(module, run, name):  # what was called first was another module
+                with unchanged(module, but_new=True):
+                    run()
     except TaskError:
         raise
     except (Exception, SystemExit) as error:
@@ -223,7 +226,7 @@ class _LiveModule:
     places: Mapping[str, str]
     name: str
 
-    def difference(self, source: str, variant: Variant, state: Mapping[str, torch.Tensor]) -> str | None:
+    def difference(self, source: str, variant: Variant, state: Weights) -> str | None:
         """How the printed module differs from the live one at a set of shapes, on the live one's device, or None.
 
         Results, and what both leave in the inputs and in the module.
@@ -255,11 +258,18 @@ def _first_difference(what: str, found: Sequence[torch.Tensor], expected: Sequen
     for index, (got, want) in enumerate(zip(found, expected, strict=True)):
         if got.shape != want.shape or got.dtype != want.dtype:
             return f"{what} {index} is {tuple(got.shape)} {got.dtype} instead of {tuple(want.shape)} {want.dtype}"
-        scale = want.double().abs().nan_to_num(0.0, 0.0, 0.0).max().item() if want.numel() else 0.0
-        near = max(_NEAR, _ROUNDINGS * torch.finfo(want.dtype).eps) if want.is_floating_point() else _NEAR
-        if not torch.allclose(got.double(), want.double(), rtol=near, atol=near * scale, equal_nan=True):
+        if not torch.equal(got, want) and not _near(
+            got, want
+        ):  # Mostly they are equal, and large ones dear to compare.
             return f"{what} {index} has other values"
     return None
+
+
+def _near(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Whether values are the same but for rounding; NaN is the same as NaN."""
+    scale = want.double().abs().nan_to_num(0.0, 0.0, 0.0).max().item() if want.numel() else 0.0
+    near = max(_NEAR, _ROUNDINGS * torch.finfo(want.dtype).eps) if want.is_floating_point() else _NEAR
+    return torch.allclose(got.double(), want.double(), rtol=near, atol=near * scale, equal_nan=True)
 
 
 def _input_names(call: Call) -> list[str]:
@@ -273,7 +283,7 @@ def _input_names(call: Call) -> list[str]:
 
 def _refuse_heavy(tensors: Iterable[torch.Tensor], name: str) -> None:
     """Raises: TaskError for weights that a run cannot keep."""
-    size = held(list(tensors))
+    size = bytes_held(list(tensors))
     if size > MOST_STATE:
         raise TaskError(
             f"module {name}: its weights take {size / 1e6:,.0f} MB, and a run keeps {MOST_STATE / 1e6:,.0f} MB at most: "

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from mtmc.errors import TaskError
 from mtmc.task.exporting import export_failure, library_folders, quiet_export
 from mtmc.task.live_call import Call
+from mtmc.task.live_following import Budget, Following, TooMuchWork
 from mtmc.task.live_objects import own_objects
 from mtmc.task.live_state import Held, plain_tensors_as_buffers, write_into_the_old
 from mtmc.task.tensors import flat_tensors, leaves
@@ -34,17 +35,20 @@ _DEEP = 4
 class _Flat(torch.nn.Module):
     """The module as a function of a flat list of tensors, which is all that dynamic shapes need to know."""
 
-    def __init__(self, module: torch.nn.Module, call: Call) -> None:
+    def __init__(self, module: torch.nn.Module, call: Call, budget: Budget) -> None:
         super().__init__()
         self.module = module
         self.training = module.training
         self._call = call
+        self._budget = budget
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         call = self._call.with_tensors(tensors)
         before = Held.by(self.module)
         args, kwargs = call.passed
-        output = self.module(*args, **kwargs)
+        with Following(tensors, self._call.tensors, self._budget) as following:
+            output = self.module(*args, **kwargs)
+        following.check()  # A forward may have caught what stopped it.
         write_into_the_old(before)
         for path, leaf in leaves(output):
             if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) and not leaf.node.expr.is_number:
@@ -63,34 +67,78 @@ def export_module(module: torch.nn.Module, call: Call, name: str) -> ExportedPro
     tensors = call.tensors
     # One tensor passed twice would be traced as one input, and the graph be wrong for two.
     tensors = [t.clone() if any(t is other for other in tensors[:i]) else t for i, t in enumerate(tensors)]
+    budget = Budget()
     try:
-        return _exported(module, call, tensors, frozenset())
+        return _exported(module, call, tensors, frozenset(), budget)
     except TaskError as error:
         raise TaskError(f"module {name}: {error}") from error
+    except TooMuchWork as error:
+        _log.debug("module %s is not exported with all sizes open: %s", name, error)
+        return _with_less_open(module, call, tensors, error.sizes, budget, name)
     except Exception as error:
         _log.debug("module %s does not export with all sizes open: %s", name, error)
-    try:
-        program = _exported(module, call, tensors, None)  # Where not even this goes, no choice of open sizes helps.
-    except Exception as error:
-        raise TaskError(
-            f"module {name} cannot be exported: {export_failure(error)}; torch.export has to trace forward without the "
-            "tensors' values: use tensor operations (torch.where) there, and no .item(), .numpy() or value-dependent if"
-        ) from error
-    sizes = sorted({size for tensor in tensors for size in tensor.shape[1:] if size > 1}, reverse=True)
+    program = _closed(module, call, tensors, name)  # Where not even this goes, no choice of open sizes helps.
+    sizes = _later_sizes(tensors)
     for closed in [*({size} for size in sizes[:_TRIED]), sizes]:
         try:
-            return _exported(module, call, tensors, frozenset(closed))
+            return _exported(module, call, tensors, frozenset(closed), budget)
         except Exception as error:
             _log.debug("module %s does not export with all but %s open: %s", name, closed, error)
     return program
 
 
+def _with_less_open(
+    module: torch.nn.Module,
+    call: Call,
+    tensors: Sequence[torch.Tensor],
+    costly: frozenset[int],
+    budget: Budget,
+    name: str,
+) -> ExportedProgram:
+    """An export with the costly sizes closed, else with all but the first dimensions closed, else with all.
+
+    Raises: TaskError if the module does not export.
+    """
+    every = frozenset(_later_sizes(tensors))
+    for closed in dict.fromkeys((costly or every, every)):
+        try:
+            program = _exported(module, call, tensors, closed, budget)
+        except Exception as error:
+            _log.debug("module %s is not exported with all but %s open: %s", name, sorted(closed), error)
+            continue
+        told = ", ".join(map(str, sorted(closed)))
+        _log.warning("module %s: the sizes %s are fixed: too much work to follow them through forward", name, told)
+        return program
+    _log.warning("module %s: all sizes are fixed: too much work to follow them through forward", name)
+    return _closed(module, call, tensors, name)
+
+
+def _later_sizes(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """The sizes of all dimensions but the first, the largest first."""
+    return sorted({size for tensor in tensors for size in tensor.shape[1:] if size > 1}, reverse=True)
+
+
+def _closed(module: torch.nn.Module, call: Call, tensors: Sequence[torch.Tensor], name: str) -> ExportedProgram:
+    """An export with all sizes fixed. Raises: TaskError with the op and the line that cannot be exported."""
+    try:
+        return _exported(module, call, tensors, None, Budget())
+    except Exception as error:
+        raise TaskError(
+            f"module {name} cannot be exported: {export_failure(error)}; torch.export has to trace forward without the "
+            "tensors' values: use tensor operations (torch.where) there, and no .item(), .numpy() or value-dependent if"
+        ) from error
+
+
 def _exported(
-    module: torch.nn.Module, call: Call, tensors: Sequence[torch.Tensor], closed: frozenset[int] | None
+    module: torch.nn.Module,
+    call: Call,
+    tensors: Sequence[torch.Tensor],
+    closed: frozenset[int] | None,
+    budget: Budget,
 ) -> ExportedProgram:
     """An export with the sizes of the inputs open; of the later dimensions but those in `closed`. None: all are closed.
 
-    Raises: whatever torch.export raises.
+    Raises: TooMuchWork where that is over the budget; whatever torch.export raises.
     """
     dims = tuple(
         {
@@ -101,7 +149,7 @@ def _exported(
         for tensor in tensors
     )
     with quiet_export(), torch.no_grad(), _exportable(module), plain_tensors_as_buffers(module), _plain_flags():
-        program = export(_Flat(module, call), tuple(tensors), dynamic_shapes={"tensors": dims}, strict=False)
+        program = export(_Flat(module, call, budget), tuple(tensors), dynamic_shapes={"tensors": dims}, strict=False)
         # Only the functional form says which casts autocast makes.
         return program.run_decompositions({}) if _switches_autocast(program) else program
 

@@ -19,8 +19,8 @@ from mtmc.task.live_state import Held, same_values, state_tensors
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def settle(module: torch.nn.Module, run: Callable[[], Any], name: str) -> None:
-    """Call a module once, and again where that has changed anything but values of buffers.
+def settle(module: torch.nn.Module, run: Callable[[], Any], name: str) -> bool:
+    """Call a module once, and again where that has changed anything but values of buffers; says whether it has.
 
     run: makes one call of the module, on copies of its inputs. name: of the module, for errors.
     Raises: TaskError if each call changes a parameter, which is then as the first call left it; whatever `run` raises.
@@ -39,6 +39,7 @@ def settle(module: torch.nn.Module, run: Callable[[], Any], name: str) -> None:
         raise
     before.put_back(but_new=True, but=stays.paths)
     _restore([(tensor, value) for tensor, value in kept if not any(tensor is each for each in stays.tensors)])
+    return bool(bound or written)
 
 
 class _Stays:
@@ -93,6 +94,9 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def _sum_of_bits(tensor: torch.Tensor) -> int:
     plain = tensor.detach()
     plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    if plain.is_contiguous() and plain.numel() * plain.element_size() % 8 == 0 and plain.storage_offset() == 0:
+        plain = plain.view(-1)  # eight bytes at a time: a sum of short words takes several times as long
+        return int(plain.view(torch.int64).sum(dtype=torch.int64))
     return int(plain.view(_WORDS[plain.element_size()]).sum(dtype=torch.int64))
 
 

@@ -7,7 +7,6 @@ torch.
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 import types
@@ -25,16 +24,15 @@ from torch.utils.flop_counter import flop_registry
 from mtmc.errors import TaskError
 from mtmc.task.base import Variant
 from mtmc.task.bundling import place
-from mtmc.task.constants import apply_constants
+from mtmc.task.mold import Weights, weights_of
 from mtmc.task.quantized import readable
 from mtmc.task.seeding import seed_torch
+from mtmc.task.statements import compiled
 from mtmc.task.tensors import flat_tensors
 
 _MODULE = "mtmc_reference"
 _MOST_ELEMENTS = 2**27
 """Of a tensor that is made only to learn its shape."""
-
-State = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -110,6 +108,11 @@ class Meter(TorchDispatchMode):
             raise TooLargeError(f"{self.macs} multiply-adds in {self.ops} ATen calls")
         return out
 
+    def hold(self, weights: Weights | None) -> None:
+        """Count weights that are there already as if they were made. Raises: TooLargeError."""
+        if weights is not None:
+            self._count_elements(weights.largest)
+
     def _count_elements(self, elements: int) -> None:
         self.elements = max(self.elements, elements)
         if elements > self.limits.elements:
@@ -122,11 +125,12 @@ def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
     Raises: whatever the file raises.
     """
     module = types.ModuleType(_MODULE)
-    code = _compiled(source, variant.constants, name)
+    statements = compiled(source, variant.constants, _filename(name))
     previous = sys.modules.get(_MODULE)
     sys.modules[_MODULE] = module  # Dataclasses and typing look their module up by name.
     try:
-        exec(code, module.__dict__)
+        for code in statements:
+            exec(code, module.__dict__)
     finally:
         if previous is None:
             del sys.modules[_MODULE]
@@ -135,26 +139,29 @@ def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
     return module.__dict__
 
 
-@functools.lru_cache(maxsize=16)
-def _compiled(source: str, constants: tuple[tuple[str, int], ...], name: str) -> types.CodeType:
-    """A file's code; kept, since a long one takes longer to compile than to run at small shapes."""
-    return compile(apply_constants(source, constants), _filename(name), "exec", dont_inherit=True)
-
-
 def instantiate(
-    source: str, variant: Variant, name: str, state: State | None = None, seed: int = 0
+    source: str, variant: Variant, name: str, state: Weights | None = None, seed: int = 0
 ) -> tuple[torch.nn.Module, list[Any]]:
     """The reference module and its inputs at one set of shapes, on the default device, drawn from `seed`.
 
-    state: replaces the weights. The caller's random state is left as it was. Raises: whatever the file raises.
+    state: what the module holds instead of what its constructor would draw, see `held`.
+    The caller's random state is left as it was. Raises: whatever the file raises.
     """
     with torch.random.fork_rng(devices=[]):
         seed_torch(seed)
         names = namespace(source, variant, name)
-        model = names["Model"](*names[variant.init_inputs]())
         if state is not None:
-            model.load_state_dict(state)
+            return state.module(names["Model"], torch.get_default_device().type != "meta"), list(
+                names[variant.inputs]()
+            )
+        model = names["Model"](*names[variant.init_inputs]())
         return model, list(names[variant.inputs]())
+
+
+def held(source: str, variant: Variant, name: str, tensors: Mapping[str, torch.Tensor]) -> Weights:
+    """A live module's tensors, for the printed module. Raises: TaskError if they are not its own."""
+    names = namespace(source, variant, name)
+    return weights_of(lambda: names["Model"](*names[variant.init_inputs]()), tensors, name)
 
 
 def weigh(
@@ -162,22 +169,23 @@ def weigh(
     variant: Variant,
     name: str,
     *,
-    state: State | None = None,
+    state: Weights | None = None,
     device: str = "cpu",
     meter: Meter | None = None,
     seed: int = 0,
 ) -> Footprint:
     """Construct the reference and run it once at `variant`, and say what that took.
 
-    state: replaces the weights (on the CPU). device: "cpu", or "meta" where no data is held, so that no size is too
+    state: see `instantiate` (on the CPU). device: "cpu", or "meta" where no data is held, so that no size is too
     large. meter: counts, and holds the limits.
     Raises: TaskError if the reference fails, with the reason and its line; TooLargeError if it goes over the limits.
     """
     meter = meter or Meter()
     try:
         with trial_conditions(), torch.device(device), torch.no_grad(), meter:
+            meter.hold(state)
             if device == "meta":
-                model, inputs = _without_data(source, variant, name, seed)
+                model, inputs = _without_data(source, variant, name, state, seed)
             else:
                 model, inputs = instantiate(source, variant, name, state, seed)
             with torch.random.fork_rng(devices=[]):
@@ -232,18 +240,20 @@ class _Calls(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _without_data(source: str, variant: Variant, name: str, seed: int) -> tuple[torch.nn.Module, list[Any]]:
+def _without_data(
+    source: str, variant: Variant, name: str, state: Weights | None, seed: int
+) -> tuple[torch.nn.Module, list[Any]]:
     """The reference module and its inputs on the meta device; one whose constructor reads values is made on the CPU first.
 
     Raises: TooLargeError where that would take too much memory; whatever the file raises.
     """
     try:
-        return instantiate(source, variant, name, None, seed)
+        return instantiate(source, variant, name, state, seed)
     except (RuntimeError, NotImplementedError) as error:
         if "meta" not in str(error):
             raise
     with torch.device("cpu"), Meter(Limits(_MOST_ELEMENTS, sys.maxsize, sys.maxsize)):
-        model, inputs = instantiate(source, variant, name, None, seed)
+        model, inputs = instantiate(source, variant, name, state, seed)
     return model.to("meta"), [item.to("meta") if isinstance(item, torch.Tensor) else item for item in inputs]
 
 

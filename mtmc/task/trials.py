@@ -20,7 +20,8 @@ from mtmc.task.base import Variant
 from mtmc.task.points import LEAST, Point, alone_and_tied, apart, ladder, odd_changes, smaller
 
 if TYPE_CHECKING:
-    from mtmc.task.reference import Footprint, State
+    from mtmc.task.mold import Weights
+    from mtmc.task.reference import Footprint
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Live:
     state: its weights. agrees: whether text and module give the same at a set of shapes.
     """
 
-    state: State
+    state: Weights
     agrees: Callable[[Variant], bool]
 
 

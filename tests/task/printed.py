@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mtmc.task import Task
-from mtmc.task.reference import instantiate
+from mtmc.task.reference import held, instantiate
 
 
 def printed(task: Task, label: str = "full", seed: int = 0) -> tuple[nn.Module, list[Any]]:
@@ -17,4 +17,4 @@ def printed(task: Task, label: str = "full", seed: int = 0) -> tuple[nn.Module, 
     assert task.state is not None
     state = torch.load(io.BytesIO(task.state), weights_only=True)
     variant = next(variant for variant in task.variants if variant.label == label)
-    return instantiate(task.source, variant, task.name, state, seed)
+    return instantiate(task.source, variant, task.name, held(task.source, variant, task.name, state), seed)
