@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,15 +83,47 @@ def test_what_cannot_be_tried_counts_wholly() -> None:
     assert found == whole.nbytes + across.nbytes + small.nbytes
 
 
-def test_where_the_time_is_over_one_try_is_made_of_each_input() -> None:
+def _tried(inputs: list[torch.Tensor], forward: Callable[[], list[torch.Tensor]], **more: float) -> int:
+    """How many pieces of each input are tried, all of which matter."""
+    calls = list[int]()
+
+    def counted() -> list[torch.Tensor]:
+        calls.append(1)
+        return forward()
+
+    mattering_bytes(inputs, counted, seed=5, **more)  # type: ignore[arg-type]
+    return (len(calls) - 2) // len(inputs)
+
+
+def test_how_much_is_tried_follows_from_the_work_of_the_forward() -> None:
+    inputs = [torch.randn(1 << 19)]
+    once, often = (
+        (lambda: [inputs[0] * 2]),
+        (lambda: [inputs[0].sum() + sum(inputs[0][at : at + 1] for at in range(64))]),
+    )
+    by_hand = 2e-3 / (2 * (10e-6 + 1e-12 * 2 * inputs[0].nbytes))  # one op that reads and writes 2 MiB
+    assert _tried(inputs, once, work_s=2e-3) == int(by_hand)
+    assert _tried(inputs, once, work_s=2e-3, flops=10**10) == int(2e-3 / (2 * (10e-6 + 4.2e-6 + 200e-6)))
+    assert mattering.FEWEST <= _tried(inputs, often, work_s=2e-3) < 5
+    assert _tried(inputs, once) == 96, "no more than is asked for"
+
+
+def test_no_clock_decides_how_much_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, leaps = [torch.randn(1 << 19)], iter(range(0, 10**9, 10**4))
+    for name in ("monotonic", "perf_counter", "time", "process_time"):
+        monkeypatch.setattr(time, name, lambda: float(next(leaps)))
+    assert _tried(inputs, lambda: [inputs[0] * 2], tries=24) == 24
+
+
+def test_where_there_is_no_work_to_do_few_pieces_are_tried_of_each_input() -> None:
     inputs, calls = [torch.randn(1 << 19) for _ in range(3)], list[int]()
 
     def forward() -> list[torch.Tensor]:
         calls.append(1)
         return [inputs[0] + inputs[2]]
 
-    found = mattering_bytes(inputs, forward, seed=5, limit_s=0.0)
-    assert found == 2 * inputs[0].nbytes and len(calls) == 1 + 1 + 2 + 1, "the second is tried with both signs"
+    found = mattering_bytes(inputs, forward, seed=5, work_s=0.0)
+    assert found == 2 * inputs[0].nbytes and len(calls) == 2 + 2 * (1 + 2 + 1), "the second is tried with both signs"
 
 
 TEXT = """

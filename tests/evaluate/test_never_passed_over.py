@@ -249,4 +249,4 @@ def test_the_lab_asks_no_clock() -> None:
         *(path for name in ("check", "counting", "reference") for path in (root / name).glob("*.py")),
     ]
     asking = {path.name for path in parts if "import time\n" in path.read_text()}
-    assert asking == {"mattering.py", "gpu.py", "ray_slots.py"}  # of measured runtimes, and of Ray
+    assert asking == {"gpu.py", "ray_slots.py"}  # of measured runtimes, and of Ray

@@ -20,13 +20,15 @@ ALLOWED_MODULES = _words(
 ALLOWED_PATHS = (
     "torch._C._cuda_clearCublasWorkspaces",
     "torch.utils.checkpoint.checkpoint",
-    "triton.tools.tensor_descriptor",
+    "triton.tools.tensor_descriptor.TensorDescriptor",
     "triton.runtime.driver.active.get_active_torch_device",
     "triton.runtime.driver.active.get_current_device",
     "triton.runtime.driver.active.get_current_target",
     "triton.runtime.driver.active.utils.get_device_properties",
 )
 """Harmless parts of what is forbidden. On the way to one its modules may be imported, but not handed around."""
+BEHIND_ALLOWED = _words("__name__ __doc__ from_tensor")
+"""All that may be looked up on one of these: what else lies behind a function or class leads on to its module."""
 PUBLIC_PRIVATE = re.compile(
     r"""
     torch\._(foreach_|fused_|scaled_|softmax|log_softmax|safe_softmax|int_mm|grouped_mm|assert|check|weight_norm

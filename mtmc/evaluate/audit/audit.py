@@ -272,18 +272,22 @@ class _Refusals:
             return None
         if node.func.id == "type":
             return self._type(node)
-        if node.func.id not in BY_NAME or len(node.args) < 2:
+        return self._by_name(node.func.id, node.args) if len(node.args) > 1 else None
+
+    def _by_name(self, called: str, given: list[ast.expr]) -> str | None:
+        """Why an attribute must not be reached, or asked after, by its name. called: `getattr` or one of its kin."""
+        owner, name = given[:2]
+        path = self._names.path(owner)
+        hidden = path is not None and (leads_on(path) or refused_path(path) is not None)
+        if called not in BY_NAME and not (called == "hasattr" and hidden):
             return None
-        owner, name = node.args[0], node.args[1]
         constant = isinstance(name, ast.Constant) and isinstance(name.value, str)
         attribute = ast.Attribute(owner, str(name.value) if isinstance(name, ast.Constant) else "", ast.Load())
-        if node.func.id != "getattr" and (reason := self._patching(owner, attribute.attr)):
+        if called in ("setattr", "delattr") and (reason := self._patching(owner, attribute.attr)):
             return reason
         if constant:
             return self._attribute(attribute)
-        path = self._names.path(owner)
-        hidden = path is not None and (leads_on(path) or refused_path(path) is not None)
-        return f"{node.func.id} by a computed name" if hidden or may_name_forbidden(_beginning(name)) else None
+        return f"{called} by a computed name" if hidden or may_name_forbidden(_beginning(name)) else None
 
     def _type(self, node: ast.Call) -> str | None:
         if len(node.args) != 1:

@@ -74,13 +74,14 @@ class Places:
             if plain and called.attr == "__setattr__" and node.args and self._names.is_own(node.args[0]):
                 self._setters.add(id(called))
         elif isinstance(called, ast.Name):
-            if called.id in BY_NAME and len(node.args) >= 2:
+            known = self._names.is_builtin(called.id)  # another function of that name may hand on what it is given
+            if known and called.id in BY_NAME and len(node.args) >= 2:
                 self._leading.add(id(called))
-            if called.id in (*BY_NAME, "hasattr") and node.args:
+            if known and called.id in (*BY_NAME, "hasattr") and node.args:
                 self._leading.add(id(node.args[0]))
             if self._names.path(called) in ("typing.cast", "typing_extensions.cast"):
                 self._see(*_types(node.args[0] if node.args else None))
-            if called.id in LOOKING and called.id not in self._names.bound:
+            if called.id in LOOKING and known:
                 for argument in node.args:
                     self._see(*_types(argument))
 
@@ -89,7 +90,7 @@ class Places:
 
     def _is_generic(self, node: ast.expr) -> bool:
         """Whether what stands in brackets after it are types: list[...], typing.Optional[...]."""
-        builtin = isinstance(node, ast.Name) and node.id in GENERIC and node.id not in self._names.bound
+        builtin = isinstance(node, ast.Name) and node.id in GENERIC and self._names.is_builtin(node.id)
         return builtin or (self._names.path(node) or "").split(".")[0] in _TYPING
 
 

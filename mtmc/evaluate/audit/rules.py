@@ -12,7 +12,7 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 
-from mtmc.evaluate.audit.allowlist import ALLOWED_MODULES, ALLOWED_PATHS, PUBLIC_PRIVATE
+from mtmc.evaluate.audit.allowlist import ALLOWED_MODULES, ALLOWED_PATHS, BEHIND_ALLOWED, PUBLIC_PRIVATE
 from mtmc.evaluate.audit.denylist import (
     DEFINED,
     FORBIDDEN_ATTRIBUTES,
@@ -34,7 +34,8 @@ _DUNDER = re.compile(r"__\w+?__")
 
 def refused_path(path: str) -> str | None:
     """Why a dotted path that starts at a module is refused; None where it is not."""
-    if any(path == allowed or path.startswith(allowed + ".") for allowed in ALLOWED_PATHS):
+    within, _, last = path.rpartition(".")
+    if path in ALLOWED_PATHS or (within in ALLOWED_PATHS and last in BEHIND_ALLOWED):
         return None
     if is_of_experimental(path):
         return refused_gluon(path)

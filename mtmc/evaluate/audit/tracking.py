@@ -51,6 +51,10 @@ class Tracking:
             return None
         return ".".join([self.paths[node.id], *reversed(parts)])
 
+    def is_builtin(self, name: str) -> bool:
+        """Whether a name means Python's own everywhere in the file: nothing there binds or imports it."""
+        return name not in self.bound and name not in self.paths
+
     def is_alias(self, node: ast.AST) -> bool:
         """Whether a path does no more than get another name, which `paths` has."""
         return id(node) in self._aliased
@@ -61,9 +65,7 @@ class Tracking:
         while not isinstance(node, ast.Name):
             if isinstance(node, ast.Attribute) and node.attr in (*self._classes, "__class__"):
                 node = node.value
-            elif (
-                isinstance(node, ast.Call) and len(node.args) == 1 and _is_type(node.func) and "type" not in self.bound
-            ):
+            elif isinstance(node, ast.Call) and len(node.args) == 1 and _is_type(node.func) and self.is_builtin("type"):
                 node = node.args[0]
             else:
                 return False

@@ -64,7 +64,8 @@ class Work:
 
 _SHORT = {"float32": "fp32", "float64": "fp64"}
 DRAWS, TRIES, TRIED_S = 4, 32, 8.0
-"""Of inputs, and of pieces of each input in each of them, where it is tried what the result hangs on; seconds for all."""
+"""Of inputs, and of pieces of each input in each of them, where it is tried what the result hangs on; counted work for all,
+see `mattering.WORK_S`."""
 SPARE_OUTPUT = 1 << 20
 """Bytes of the output piece beyond what the reference gives, so that a wrong answer can be seen to be wrong."""
 
@@ -186,8 +187,8 @@ class ReferenceState:
         for _ in range(DRAWS):
             seed = self._draw_seed()
             inputs = flat_tensors(drawn := reference.draw(seed))
-            limit_s = TRIED_S / DRAWS / max(1, len(inputs))
-            found.append(mattering_bytes(inputs, partial(self._results, drawn, seed), seed, TRIES, limit_s))
+            work_s, forward = TRIED_S / DRAWS / max(1, len(inputs)), partial(self._results, drawn, seed)
+            found.append(mattering_bytes(inputs, forward, seed, TRIES, work_s, self.work.flops))
         return sum(found) // len(found)
 
     def _results(self, drawn: list[Any], seed: int) -> list[torch.Tensor]:

@@ -8,12 +8,14 @@ of. What a piece's replacement changes must be read by any version; of the other
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.evaluate.reference.blocks import same_bits
+from mtmc.task.tensors import flat_tensors
 
 PIECE = 128
 """Numbers next to each other that are replaced at a time: one row of a head."""
@@ -21,6 +23,11 @@ SURE = 2.33
 """Standard deviations that a share is taken to be smaller than it was found: it is larger in 99 of 100 cases."""
 LEAST_BYTES = 1 << 20
 """Of an input that is tried at all: smaller ones count wholly."""
+FEWEST = 2
+"""Pieces of each input that are tried, however much work that is."""
+WORK_S, _OP_S, _BYTE_S, _FLOP_S = 2.0, 10e-6, 1e-12, 2e-14
+"""Work for each input, by a fixed price list of an op, a byte that it moves and a flop, about seconds of a large GPU: how
+much is tried decides on verdicts, and so must hang on the task alone, not on what else the machine does."""
 
 
 def mattering_bytes(
@@ -28,27 +35,42 @@ def mattering_bytes(
     forward: Callable[[], Sequence[torch.Tensor]],
     seed: int,
     tries: int = 96,
-    limit_s: float = 2.0,
+    work_s: float = WORK_S,
+    flops: int = 0,
 ) -> int:
     """Bytes of the inputs that a forward on them hangs on, nearly surely at least so many.
 
     forward: gives the tensors of its result, the same each time for the same inputs; it leaves the inputs as they are, or
-    puts them back. tries: pieces of each input. limit_s: seconds for each, after which what was tried is enough.
+    puts them back. tries: pieces of each input, fewer where their forwards come to more than `work_s`, see `WORK_S`.
+    flops: of the forward's products.
     Inputs of other than floating numbers count wholly (an index must not be replaced by any number), and so do those that do
     not lie in order.
     """
     generator = torch.Generator().manual_seed(seed)
+    with _Work() as work:
+        forward()
     usual = [each.clone() for each in forward()]
+    tries = max(FEWEST, min(tries, int(work_s / (2 * max(_OP_S, work.seconds + _FLOP_S * flops)))))
     total = 0
     for tensor in inputs:
         if tensor.nbytes < LEAST_BYTES or not (tensor.is_floating_point() and tensor.is_contiguous()):
             total += tensor.nbytes
             continue
-        deadline, found = time.monotonic() + limit_s, list[bool]()
-        while len(found) < tries and (not found or time.monotonic() < deadline):
-            found.append(_matters(tensor, forward, usual, generator))
-        total += int(tensor.nbytes * at_least(sum(found), len(found)))
+        found = sum(_matters(tensor, forward, usual, generator) for _ in range(tries))
+        total += int(tensor.nbytes * at_least(found, tries))
     return total
+
+
+class _Work(TorchDispatchMode):
+    """What the ops come to that run while it is open, products left out: `seconds` by the price list."""
+
+    seconds = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        moved = sum(each.numel() * each.element_size() for each in flat_tensors([args, kwargs or {}, result]))
+        self.seconds += _OP_S + _BYTE_S * moved
+        return result
 
 
 def at_least(found: int, tried: int) -> float:
