@@ -16,9 +16,10 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mtmc.errors import TaskError
-from mtmc.syntax import parse
+from mtmc.syntax import KEPT_TEXTS, tree_of
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -49,16 +50,14 @@ def integer_constants(source: str | ast.Module) -> dict[str, int]:
 
     Raises: SyntaxError if the text is no Python.
     """
-    tree = parse(source) if isinstance(source, str) else source
-    return {name: constant.value for constant in _find(tree) for name in constant.names}
+    return {name: constant.value for constant in _found(source) for name in constant.names}
 
 
 def distinct_constants(source: str | ast.Module) -> dict[str, int]:
     """As `integer_constants`, but of several names of one value only the first, unless they may be told apart."""
-    tree = parse(source) if isinstance(source, str) else source
     return {
         name: constant.value
-        for constant in _find(tree)
+        for constant in _found(source)
         for name in (constant.names if constant.first is not None else constant.names[:1])
     }
 
@@ -73,7 +72,7 @@ def apply_constants(source: str, constants: Iterable[tuple[str, int]]) -> str:
     wanted = dict(constants)
     if not wanted:
         return source
-    found = list(_find(parse(source)))
+    found = _found(source)
     known = {name for constant in found for name in constant.names}
     for name in wanted:
         if name not in known:
@@ -113,6 +112,16 @@ def _substitute(text: bytes, starts: list[int], node: ast.expr, value: int) -> b
     # An expression over several lines leaves its line breaks behind, so that the lines below keep their numbers.
     new = f"({value}{chr(10) * breaks})" if breaks else str(value)
     return text[:first] + new.encode() + text[last:]
+
+
+def _found(source: str | ast.Module) -> tuple[_Constant, ...]:
+    """Raises: SyntaxError if the text is no Python."""
+    return _found_in_text(source) if isinstance(source, str) else tuple(_find(source))
+
+
+@lru_cache(maxsize=KEPT_TEXTS)
+def _found_in_text(source: str) -> tuple[_Constant, ...]:
+    return tuple(_find(tree_of(source)))
 
 
 def _find(tree: ast.Module) -> Iterator[_Constant]:
