@@ -12,6 +12,7 @@ import logging
 import re
 import threading
 import unicodedata
+from functools import lru_cache
 
 _log = logging.getLogger(__name__)
 _parsing = threading.Lock()
@@ -24,6 +25,11 @@ _REFUSED_KINDS = ("Cc", "Cs", "Zl", "Zp")
 """Kinds of characters that end lines for some readers and not for others, or that no file can hold."""
 _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 """Characters that show a text in another order than it has, and the mark of byte order."""
+KEPT_TEXTS = 16
+"""Texts of which a process knows what follows from them alone: it takes the same few again for each set of shapes, and to
+parse one of a thousand lines takes 25 ms."""
+KEPT_TREES = 4
+"""Texts whose trees are kept: some megabytes each."""
 
 
 def parse(source: str) -> ast.Module:
@@ -42,6 +48,13 @@ def parse(source: str) -> ast.Module:
                 _log.debug("another thread was parsing: once more")
 
 
+@lru_cache(maxsize=KEPT_TREES)
+def tree_of(source: str) -> ast.Module:
+    """As `parse`, one tree for all who ask for the same text: it is read and never changed. Raises: as `parse`."""
+    return parse(source)
+
+
+@lru_cache(maxsize=KEPT_TEXTS)
 def canonical_text(source: str) -> str:
     """The text that a version is taken for, with every line where it was; the canonical text of itself.
 
@@ -61,7 +74,7 @@ def canonical_text(source: str) -> str:
         if coding and coding[1].lower() not in _UTF8:
             message = f"the file declares the coding {coding[1]}; it is read as UTF-8, so leave that line out"
             raise SyntaxError(message, ("<version>", at, 1, None))
-    for node in parse(text).body:
+    for node in tree_of(text).body:
         if isinstance(node, ast.If) and is_main_guard(node.test) and not node.orelse and node.col_offset == 0:
             lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
     return "\n".join(lines)

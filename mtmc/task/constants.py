@@ -17,9 +17,10 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mtmc.errors import TaskError
-from mtmc.syntax import parse
+from mtmc.syntax import KEPT_TEXTS, tree_of
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -115,6 +116,7 @@ def _substitute(text: bytes, starts: list[int], node: ast.expr, value: int) -> b
 
 
 def _found(source: str | ast.Module) -> tuple[_Constant, ...]:
+<<<<<<< HEAD
     return _of_text(source) if isinstance(source, str) else tuple(_find(source))
 
 
@@ -122,6 +124,15 @@ def _found(source: str | ast.Module) -> tuple[_Constant, ...]:
 def _of_text(source: str) -> tuple[_Constant, ...]:
     """Kept, since trials ask for one text's constants many times, and a long text takes a while to be parsed."""
     return tuple(_find(parse(source)))
+=======
+    """Raises: SyntaxError if the text is no Python."""
+    return _found_in_text(source) if isinstance(source, str) else tuple(_find(source))
+
+
+@lru_cache(maxsize=KEPT_TEXTS)
+def _found_in_text(source: str) -> tuple[_Constant, ...]:
+    return tuple(_find(tree_of(source)))
+>>>>>>> pace
 
 
 def _find(tree: ast.Module) -> Iterator[_Constant]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import triton.language as tl
 from evaluate_sources import HONEST
 
 from mtmc.evaluate.audit.audit import audit
+from mtmc.evaluate.compiling import build
+from mtmc.evaluate.loading.jitted import described, digest
 from mtmc.evaluate.loading.modules import candidate_text, load_module
-from mtmc.evaluate.loading.same_text import OtherText
-from mtmc.syntax import canonical_text
+from mtmc.evaluate.loading.same_text import OtherText, function_of
+from mtmc.syntax import canonical_text, tree_of
+from mtmc.task.constants import apply_constants
 from tests.exploits.catalogue import exploits, task
 
 KERNEL = '''
@@ -273,3 +279,60 @@ def test_the_interpreter_is_held_to_the_same_function(tmp_path: Path) -> None:
         FunctionRewriter(module.add_one.fn).rewrite_ast()
     plain = load_module(HEAD + KERNEL, tmp_path / "plain.py")
     assert FunctionRewriter(plain.add_one.fn).rewrite_ast().__name__ == "add_one"
+
+
+def test_each_text_is_parsed_once_by_all_gates_of_a_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parsed: list[str] = []
+    original = ast.parse
+
+    def counted(source: str, *rest: object, **named: object) -> object:
+        parsed.append(source)
+        return original(source, *rest, **named)
+
+    monkeypatch.setattr(ast, "parse", counted)
+    version, reference = HEAD + KERNEL + TAIL + f"# {tmp_path}\n", f"import torch\nrows = 3  # {tmp_path}\n"
+    assert audit(version, reference) is None
+    for _ in range(3):
+        assert candidate_text(version, (("rows", 7),)) == version
+        assert apply_constants(reference, (("rows", 7),)).startswith("import torch\nrows = 7")
+        load_module(version, tmp_path / "parsed_once.py")
+    assert (parsed.count(version), parsed.count(reference)) == (1, 1)
+
+
+def test_the_tree_that_all_are_given_is_that_of_the_text_as_it_was(tmp_path: Path) -> None:
+    version = HEAD + KERNEL + TAIL
+    before = ast.dump(ast.parse(version), include_attributes=True)
+    assert audit(version, version.replace("ModelNew", "Model")) is None
+    candidate_text(version, (("rows", 7),))
+    described(load_module(version, tmp_path / "as_it_was.py").add_one)
+    assert ast.dump(tree_of(version), include_attributes=True) == before
+
+
+def test_what_a_kernel_looks_up_is_asked_for_at_each_launch(tmp_path: Path) -> None:
+    text = HEAD + "STEP = tl.constexpr(1)\n" + KERNEL.replace("+ 1)", "+ STEP)") + TAIL
+    module = load_module(text, tmp_path / "looks_up.py")
+    before = digest(described(module.add_one))
+    module.STEP = tl.constexpr(2)
+    after = digest(described(module.add_one))
+    assert "" != before != after != ""
+
+
+def test_a_text_that_was_held_first_is_not_taken_for_the_one_that_took_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "replaced.py"
+    load_module(HEAD + KERNEL + TAIL, path)
+    other = load_module(HEAD + KERNEL.replace("+ 1)", "+ 2)") + TAIL, path)
+    found = function_of(other.add_one.fn.__code__)
+    assert found is not None and "+ 2" in ast.unparse(found)
+
+
+def test_a_text_is_executed_once_for_all_shapes_at_which_it_is_the_same(tmp_path: Path) -> None:
+    known: list[object] = []
+    trace, modules = SimpleNamespace(for_gpu=True, know=known.append), {}
+    one, two = HEAD + KERNEL + TAIL, HEAD + KERNEL + TAIL + "rows = 3\n"
+    first = build._module(one, tmp_path / "mtmc_candidate.py", trace, modules)
+    (tmp_path / "small").mkdir()
+    other = build._module(two, tmp_path / "small" / "mtmc_candidate.py", trace, modules)
+    assert other is not first and sys.modules["mtmc_candidate"] is other
+    assert build._module(one, tmp_path / "unused.py", trace, modules) is first
+    assert sys.modules["mtmc_candidate"] is first, "its own name leads to it again"
+    assert known == [first, other]

@@ -67,7 +67,7 @@ from mtmc.evaluate.audit.rules import (
 )
 from mtmc.evaluate.audit.tracking import Tracking, executed, imports
 from mtmc.outcome import Diagnosis, Outcome
-from mtmc.syntax import canonical_text, parse
+from mtmc.syntax import canonical_text, tree_of
 
 SOURCE_LIMIT = 1 << 20
 
@@ -86,7 +86,7 @@ def audit(source: str, reference: str = "") -> Outcome | None:
         return Outcome("rejected", diagnosis=Diagnosis("audit", "TooLong", message))
     try:
         text = canonical_text(source)
-        tree = parse(text)
+        tree = tree_of(text)
         missing = undefined(text, tree)
         lacking = _lacking(reference) if missing else frozenset()
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -120,7 +120,7 @@ def _defines(tree: ast.Module, name: str) -> bool:
 def _imported_roots(source: str) -> frozenset[str]:
     """First components of all modules that a source imports; of a source that does not parse, none."""
     try:
-        tree = parse(source)
+        tree = tree_of(source)
     except (SyntaxError, ValueError):
         return frozenset()
     roots = {path.split(".")[0] for node in ast.walk(tree) for path, _ in imports(node)}
@@ -130,7 +130,7 @@ def _imported_roots(source: str) -> frozenset[str]:
 def _lacking(source: str) -> frozenset[str]:
     """Names that the task's own file does without, in parts that nobody calls: its copies may do so too."""
     try:
-        return frozenset(name for _, name in undefined(source, parse(source)))
+        return frozenset(name for _, name in undefined(source, tree_of(source)))
     except (SyntaxError, ValueError):
         return frozenset()
 

@@ -184,8 +184,8 @@ def _first_line(constant: ast.Constant, source: str) -> int | None:
 
 
 def texts_of(source: str) -> Sequence[CudaText]:
-    """The kernels of a version that the audit has let pass. Raises: SyntaxError as `parse` does."""
-    from mtmc.syntax import canonical_text, parse
+    """The kernels of a version that the audit has let pass. Raises: SyntaxError as `tree_of` does."""
+    from mtmc.syntax import canonical_text, tree_of
 
     text = canonical_text(source)
-    return cuda_texts(parse(text), text)[0] if MODULE in text else []
+    return cuda_texts(tree_of(text), text)[0] if MODULE in text else []

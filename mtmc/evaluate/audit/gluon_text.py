@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from mtmc.evaluate.audit.gluon_names import DTYPES, GLUON, JIT
 from mtmc.evaluate.audit.tracking import Tracking, executed, imports
-from mtmc.syntax import canonical_text, parse
+from mtmc.syntax import canonical_text, tree_of
 
 _TRITON_LANGUAGE = "triton.language"
 _MAKERS = frozenset({"jit", "JITFunction", "JITCallable", "InterpretedFunction"})
@@ -30,11 +30,11 @@ def gluon_paths(tree: ast.Module, names: Tracking) -> frozenset[str]:
 
 
 def paths_of(source: str) -> frozenset[str]:
-    """The same of a version that the audit has let pass. Raises: SyntaxError as `parse` does."""
+    """The same of a version that the audit has let pass. Raises: SyntaxError as `tree_of` does."""
     text = canonical_text(source)
     if "gluon" not in text:
         return frozenset()
-    tree = parse(text)
+    tree = tree_of(text)
     return gluon_paths(tree, _tracking(tree))
 
 

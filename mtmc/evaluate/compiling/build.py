@@ -15,9 +15,11 @@ import contextlib
 import functools
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mtmc.evaluate.audit.audit import audit
@@ -181,9 +183,10 @@ def compiled(
     trace = Trace(target(target_name), compiler, device, cuda)
     trace.install()
     shapes = (task.full, *(variant for variant in variants if variant != task.full))
+    modules: dict[str, tuple[ModuleType, Path]] = {}
     with FakeMode(), torch.no_grad():
         for variant in shapes:
-            failure = _forward(task, variant, source, trace, device)
+            failure = _forward(task, variant, source, trace, device, modules)
             if failure is not None:
                 return _failed(failure)
     failure = _finish(trace, source)
@@ -227,24 +230,31 @@ def _cuda(source: str, target_name: str) -> Mapping[CudaText, CudaBinary] | Fail
     return compile_texts(texts, target(target_name), source, Path(knobs.cache.dir)) if texts else {}
 
 
-def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: str) -> Diagnosis | None:
-    """Run one forward at one set of shapes. Returns: what the candidate did wrong."""
+def _forward(
+    task: Task,
+    variant: Variant,
+    source: str,
+    trace: Trace,
+    device: str,
+    modules: dict[str, tuple[ModuleType, Path]],
+) -> Diagnosis | None:
+    """Run one forward at one set of shapes. modules: those that were executed, by their text, with their files.
+
+    Returns: what the candidate did wrong."""
     from mtmc.evaluate.compiling.pretended import settle
 
     folder = Path.cwd() if variant == task.full else Path.cwd() / variant.label
     folder.mkdir(exist_ok=True)
-    path = folder / "mtmc_candidate.py"
     text = candidate_text(source, variant.constants)
     trace.label = variant.label
     reference = load_reference(task, variant, folder)
+    path = modules[text][1] if text in modules else folder / "mtmc_candidate.py"
     arguments = init_inputs(reference, variant, 0, device=device)
     inputs = draw_inputs(reference, variant, 0, device=device)
     if trace.for_gpu:
         inputs = map_tensors(inputs, _at_its_start)
     try:
-        with _gpu(trace.for_gpu):
-            module = load_module(text, path)
-        trace.know(module)
+        module = _module(text, path, trace, modules)
         with _gpu(trace.for_gpu, constructing=True):
             # No state: a live module's weights have the shapes that its constructor gives them.
             model = construct(module, "ModelNew", arguments, 0, None, device=device)
@@ -269,6 +279,18 @@ def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: st
         return failure
     trace.launching, trace.label = launching, variant.label
     return _failure(host, trace, str(path), text)
+
+
+def _module(text: str, path: Path, trace: Trace, modules: dict[str, tuple[ModuleType, Path]]) -> ModuleType:
+    """The candidate's module at one set of shapes. One that has the same text at several is executed once, as in the process
+    that is timed."""
+    if text not in modules:
+        with _gpu(trace.for_gpu):
+            modules[text] = load_module(text, path), path
+        trace.know(modules[text][0])
+    module, _ = modules[text]
+    sys.modules[module.__name__] = module  # of all that have this name
+    return module
 
 
 def _record(model: Any, inputs: Sequence[Any], trace: Trace, source: str) -> None:

@@ -14,6 +14,7 @@ import json
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from mtmc.evaluate.loading.same_text import function_of
@@ -62,13 +63,19 @@ def described(jitted: Any, within: Sequence[types.CodeType] = ()) -> Jitted | No
     if node is None or code in within:
         return None
     values: dict[str, Any] = {}
-    for name in sorted(names_in(node)):
+    for name in _looked_up(node):
         value = constant(known[name], (*within, code)) if name in known else ABSENT
         if value is ABSENT and isinstance(known.get(name), types.ModuleType):
             value = _numbers_of(known[name], name, node)
         if value is not ABSENT:
             values[name] = value
     return Jitted(code.co_name, code.co_firstlineno, values)
+
+
+@lru_cache(maxsize=512)
+def _looked_up(node: ast.FunctionDef) -> tuple[str, ...]:
+    """Names that a held function mentions. Its tree stays as it is; what they stand for is asked at each launch."""
+    return tuple(sorted(names_in(node)))
 
 
 def _numbers_of(module: types.ModuleType, name: str, node: ast.AST) -> Any:

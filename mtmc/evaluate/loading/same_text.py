@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import MtmcError
-from mtmc.syntax import parse
+from mtmc.syntax import KEPT_TEXTS, tree_of
 
-_executed: dict[str, dict[tuple[str, int], ast.FunctionDef]] = {}
-"""By path of a file: its functions by name and first line, as code objects have them."""
+_executed: dict[str, str] = {}
+"""By path of a file: its text. It is parsed where something is held to it: most files have no kernels."""
 
 
 class OtherText(MtmcError):
@@ -30,24 +30,28 @@ class OtherText(MtmcError):
 
 
 def remember(path: Path, text: str) -> None:
-    """Let `inspect` and Triton read a file's text from here, whatever becomes of the file, and be held to it.
-
-    Raises: SyntaxError or ValueError if the text is no Python.
-    """
+    """Let `inspect` and Triton read a file's text from here, whatever becomes of the file, and be held to it."""
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     hold(path, text)
 
 
 def hold(path: Path, text: str) -> None:
-    """Hold whatever Triton reads from the file to a text. Raises: SyntaxError or ValueError if the text is no Python."""
-    _executed[str(path)] = functions_in(parse(text))
+    """Hold whatever Triton reads from the file to a text, which is executed there."""
+    _executed[str(path)] = text
     if "triton" in text:
         _watch()
 
 
 def function_of(code: types.CodeType) -> ast.FunctionDef | None:
     """The function of a remembered file that a code object was made of; None for one of no such file."""
-    return _executed.get(code.co_filename, {}).get((code.co_name, code.co_firstlineno))
+    text = _executed.get(code.co_filename)
+    return None if text is None else _functions_of(text).get((code.co_name, code.co_firstlineno))
+
+
+@functools.lru_cache(maxsize=KEPT_TEXTS)
+def _functions_of(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """Of a text that is executed; they stay as they are."""
+    return functions_in(tree_of(text))
 
 
 def functions_in(tree: ast.Module) -> dict[tuple[str, int], ast.FunctionDef]:
@@ -98,16 +102,20 @@ def _compare(function: Any, text: str) -> None:
     if not isinstance(function, types.FunctionType):
         raise OtherText(f"{function!r} is made a kernel, and is no function; write `@triton.jit` over a function")
     code = function.__code__
-    functions = _executed.get(code.co_filename)
-    if functions is None:  # Triton's own
+    if code.co_filename not in _executed:  # Triton's own
         return
-    node = functions.get((code.co_name, code.co_firstlineno))
+    node = function_of(code)
     found = ast.parse(text).body
-    if node is None or len(found) != 1 or _shape(found[0]) != _shape(node):
+    if node is None or len(found) != 1 or _shape(found[0]) != _shape_of_held(node):
         raise OtherText(
             f"the text that Triton takes for the kernel {code.co_name} is not the function in line {code.co_firstlineno}; "
             "write it as a plain function with its decorators over it, and no line of a string that begins with `def`"
         )
+
+
+@functools.lru_cache(maxsize=512)
+def _shape_of_held(node: ast.FunctionDef) -> str:
+    return _shape(node)
 
 
 def _shape(node: ast.AST) -> str:
