@@ -13,7 +13,6 @@ no constant: it follows by itself.
 from __future__ import annotations
 
 import ast
-import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -116,15 +115,6 @@ def _substitute(text: bytes, starts: list[int], node: ast.expr, value: int) -> b
 
 
 def _found(source: str | ast.Module) -> tuple[_Constant, ...]:
-<<<<<<< HEAD
-    return _of_text(source) if isinstance(source, str) else tuple(_find(source))
-
-
-@functools.lru_cache(maxsize=16)
-def _of_text(source: str) -> tuple[_Constant, ...]:
-    """Kept, since trials ask for one text's constants many times, and a long text takes a while to be parsed."""
-    return tuple(_find(parse(source)))
-=======
     """Raises: SyntaxError if the text is no Python."""
     return _found_in_text(source) if isinstance(source, str) else tuple(_find(source))
 
@@ -132,7 +122,6 @@ def _of_text(source: str) -> tuple[_Constant, ...]:
 @lru_cache(maxsize=KEPT_TEXTS)
 def _found_in_text(source: str) -> tuple[_Constant, ...]:
     return tuple(_find(tree_of(source)))
->>>>>>> pace
 
 
 def _find(tree: ast.Module) -> Iterator[_Constant]:
