@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from mtmc.rewrite.algebra import apply_rules
-from mtmc.rewrite.algebra.ramps import Ramp, Region, known_of
+from mtmc.rewrite.algebra.of_positions import known_of
+from mtmc.rewrite.algebra.ramps import Ramp, Region
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.operators.steps import argument

@@ -6,7 +6,8 @@ pools.py       a pool of a pool; the mean of neighbouring features of a linear l
 norms.py       a batch norm in evaluation, in the weights of the layer before
 attention.py   attention with wide heads as two products and a softmax
 masks.py       attention under a mask that positions make, as attention that knows where it looks
-ramps.py       what integers and truths are that depend on sizes alone
+of_positions.py  what integers and truths are that depend on sizes alone
+ramps.py       numbers that go up or down evenly with their index
 biases.py      the bias of a library convolution, added by the kernel behind it
 cells.py       one step of an LSTM or a GRU as two products and elementwise work
 bags.py        sums, means and maxima of embeddings, as a lookup and a reduction

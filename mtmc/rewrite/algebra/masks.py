@@ -1,6 +1,6 @@
 """masks: attention under a mask that positions make, as attention that knows where it looks.
 
-Proofs. What `ramps` finds of a mask holds for every index. One that is true everywhere leaves the scores as they are. One
+Proofs. What `of_positions` finds of a mask holds for every index. One that is true everywhere leaves the scores as they are. One
 that is true where column - row <= 0 is by definition what `is_causal` has torch do. Another region of rows and columns is
 the same mask, written with nothing but its positions. Heads of keys and values that come r times in a row are what
 `enable_gqa` does: query head h looks at head h // r.
@@ -16,7 +16,8 @@ from functools import reduce
 from typing import Any
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of, sizes
-from mtmc.rewrite.algebra.ramps import Known, Ramp, Region, known_of
+from mtmc.rewrite.algebra.of_positions import known_of
+from mtmc.rewrite.algebra.ramps import Known, Ramp, Region
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape
 from mtmc.rewrite.operators.steps import argument
 
