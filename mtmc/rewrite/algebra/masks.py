@@ -1,7 +1,7 @@
 """masks: attention under a mask that positions make, as attention that knows where it looks.
 
-Proofs. What `of_positions` finds of a mask holds for every index. One that is true everywhere leaves the scores as they are. One
-that is true where column - row <= 0 is by definition what `is_causal` has torch do. Another region of rows and columns is
+Proofs. What `of_positions` finds of a mask holds for every index. One that is true everywhere leaves the scores as they
+are. One that is true where column - row <= 0 is by definition what `is_causal` has torch do. Another region of rows and columns is
 the same mask, written with nothing but its positions. Heads of keys and values that come r times in a row are what
 `enable_gqa` does: query head h looks at head h // r.
 
