@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
 from mtmc.export.drawings import to_mermaid
 from mtmc.export.record import RunRecord, best_path, flat_settings, speedup_kind
@@ -19,6 +20,19 @@ DRAWN_VERSIONS = 40
 TIMES = ("device_ms", "host_ms", "call_ms")
 PROFILED = ("ms", "launches", "bytes_dram", "dot_flops", "registers", "spills", "occupancy", "programs")
 """Columns of the table of kernels of a version that was profiled."""
+PHASES: Mapping[str, str] = {
+    "build_s": "build",
+    "queued_s": "wait for a worker",
+    "turn_s": "wait for the device",
+    "ready_s": "task and process made ready",
+    "check_s": "check",
+    "reference_s": "of these the reference",
+    "time_s": "calls one at a time",
+    "loop_s": "calls in a row",
+    "again_s": "examined again",
+    "verify_s": "profiler",
+}
+"""Metrics that say how long a part of an evaluation took, in the order of time."""
 TRAFFIC = ("kernels", "bytes_moved", "bytes_min", "flops", "roofline")
 
 
@@ -36,6 +50,7 @@ def run_report(record: RunRecord) -> str:
         _profile(record),
         _outcomes(record.tree),
         _spent(record),
+        _phases(record.tree),
         _settings(record),
         _drawing(record),
     )
@@ -185,6 +200,17 @@ def _spent(record: RunRecord) -> str:
     if cost.seconds:
         rows.append(("seconds spent coding", number(cost.seconds)))
     return "## Spent\n\n" + table(("", ""), rows, (False, True))
+
+
+def _phases(tree: Tree) -> str:
+    """How long each part of the evaluations of the versions took; "" where nothing tells."""
+    rows = []
+    for name, title in PHASES.items():
+        seconds = [node.outcome.metrics[name] for node in tree if name in node.outcome.metrics]
+        if seconds:
+            rows.append((title, str(len(seconds)), f"{median(seconds):.2f}", f"{sum(seconds):.1f}"))
+    head = ("part of an evaluation", "versions", "median, s", "sum, s")
+    return "## Seconds of evaluations\n\n" + table(head, rows, (False, True, True, True)) if rows else ""
 
 
 def _settings(record: RunRecord) -> str:

@@ -66,6 +66,24 @@ def test_the_report_states_times_a_call() -> None:
     assert ["call", "0.126 ms", "0.210 ms", "1.67"] in rows and ["device", "", "0.118 ms", ""] in rows
 
 
+def test_the_report_says_where_the_time_of_evaluations_went(record: RunRecord) -> None:
+    tree = Tree("toy")
+    seconds = [
+        {"build_s": 2.0, "check_s": 1.0, "reference_s": 0.25},
+        {"build_s": 4.0},
+        {"build_s": 9.0, "check_s": 3.0},
+    ]
+    for at, each in enumerate(seconds):
+        tree.add(
+            KernelNode(at, at - 1, None, "abc"[at], None, Outcome("ok", 0.1, metrics=each, runtime_kind="measured"))
+        )
+    rows = rows_of(run_report(RunRecord(tree)))
+    assert ["build", "3", "4.00", "15.0"] in rows and ["check", "2", "2.00", "4.0"] in rows
+    assert ["of these the reference", "1", "0.25", "0.2"] in rows
+    assert not any(row[0] == "calls in a row" for row in rows), "of which nothing tells"
+    assert "Seconds of evaluations" not in run_report(record), "an estimate takes no device"
+
+
 def test_the_report_counts_outcomes_failures_and_costs(record: RunRecord) -> None:
     text = run_report(replace(record, spent=Cost(seconds=12.5, usd=0.25, tokens_in=9000, tokens_out=500, calls=4)))
     rows = rows_of(text)

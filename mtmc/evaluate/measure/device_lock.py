@@ -6,6 +6,8 @@ import fcntl
 import os
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -51,6 +53,38 @@ class DeviceLock:
             raise
         self._depth += 1
         return self
+
+    @contextmanager
+    def at_once(self) -> Iterator[bool]:
+        """Take the lock if nobody has it or waits for it; gives whether that was so."""
+        mine = self._here.acquire(blocking=False)
+        try:
+            free = mine and not self._depth and self._taken_at_once()
+            self._depth += int(free)
+            try:
+                yield free
+            finally:
+                self._depth -= int(free)
+                if free and self._fd >= 0:
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+        finally:
+            if mine:
+                self._here.release()
+
+    def _taken_at_once(self) -> bool:
+        if self._fd < 0:
+            return False
+        try:
+            fcntl.flock(self._next, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            fcntl.flock(self._next, fcntl.LOCK_UN)
+        return True
 
     def _take(self) -> None:
         self._lock(self._next)

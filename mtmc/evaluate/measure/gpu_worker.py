@@ -23,14 +23,17 @@ from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.measure.calibrated_oracle import CalibratedOracle
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.endings import ended_result, why_ended
+from mtmc.evaluate.measure.idle_work import IdleWork
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost
 from mtmc.evaluate.measure.questions import (
     DOUBTFUL,
     NO_START,
     STALE,
     About,
+    Ahead,
     Answer,
     Examine,
+    Made,
 )
 from mtmc.evaluate.measure.room import Room
 from mtmc.evaluate.measure.spare_processes import Process, SpareProcesses
@@ -75,6 +78,8 @@ class GpuWorker:
         # Fewer than the pool has workers: whoever is examined must find one, or all would wait for each other.
         self._preparing = FirstCome(max(1, settings.spares - 1))
         self._room = Room()  # of which processes that compile hold some, by their tokens
+        self._idle = IdleWork(self._lock, self._turns, self._prepare)
+        self._screens = 0  # held-out shapes of the last screening or verification
         self._stayed: Process | None = None
         self._unwanted: tuple[str, ...] = ()  # tokens of processes that the oracle is to end
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
@@ -131,6 +136,13 @@ class GpuWorker:
         processes that compile have left of the memory, or a version has used that up, these are waited for.
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
+        found = self._examine(process, fields)
+        if "depth" in fields and not fields.get("baseline"):  # of a version: another one will come, most often
+            self._screens = fields["check_variants"]
+            self._idle.want()
+        return found
+
+    def _examine(self, process: Process | None, fields: Mapping[str, Any]) -> _Examined:
         found = self._tried(process, fields)
         if not _lacks_memory(found):
             return _given(found)
@@ -144,6 +156,20 @@ class GpuWorker:
                 process = None
                 found = self._tried(None, fields)
         return _given(found)
+
+    def _prepare(self) -> bool:
+        """A piece of what the next screening will ask for, made while nothing is examined. Whether there is more."""
+        oracle = self._oracle.process
+        if oracle is None or self._oracle.closed:
+            return False
+        try:
+            found = oracle.ask(Ahead(self._screens), START_S).found
+        except OracleLost as lost:
+            if not self._oracle.closed:
+                _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, lost)
+                self._drop_oracle()
+            return False
+        return isinstance(found, Made) and found.made
 
     def _tried(self, process: Process | None, fields: Mapping[str, Any]) -> _Examined | TooLarge:
         try:
@@ -235,6 +261,7 @@ class GpuWorker:
         """End all processes. Idempotent."""
         self._oracle.closed = True
         self._drop_oracle()
+        self._idle.close()
         self._processes.close()
         self._turns.close()
         self._finalizer()

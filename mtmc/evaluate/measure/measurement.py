@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from mtmc.evaluate.check.cases import plan
+from mtmc.evaluate.check.cases import Plan, plan
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan, call_time, settled
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
@@ -38,6 +38,8 @@ from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.hardware import Hardware
 from mtmc.outcome import REFERENCE_ERROR
+from mtmc.protocols import Depth
+from mtmc.task import Task
 
 PROFILED_CALLS = 3
 HARD_ONCE_IN = 4
@@ -55,6 +57,17 @@ LOOP_BUDGETS: Mapping[str, LoopBudget] = {
     "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03, doubtful=12, doubtful_seconds=0.12),
     "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1, doubtful=40, doubtful_seconds=0.4),
 }
+
+
+def planned(task: Task, depth: Depth, check_variants: int) -> Plan:
+    """What is checked of a version on a device."""
+    # Where TF32 is allowed, float16 is as precise as it for numbers around one.
+    return plan(task, depth, check_variants, ("huge",))
+
+
+def screened(task: Task, check_variants: int) -> Plan:
+    """What a screening checks."""
+    return planned(task, "screen", check_variants)
 
 
 @dataclass(frozen=True)
@@ -79,8 +92,7 @@ class Measurement:
         started = time.perf_counter()
         metrics: dict[str, float] = {}
         if not request.baseline:
-            # Where TF32 is allowed, float16 is as precise as it for numbers around one.
-            todo = plan(state.task, request.depth, request.check_variants, ("huge",))
+            todo = planned(state.task, request.depth, request.check_variants)
             metrics |= examination.check(state, request.source, todo).metrics
         moved = not request.baseline and request.depth == "verify" and state.moved_at_full()
         reference, _ = state.reference(FULL, moved)
@@ -102,7 +114,12 @@ class Measurement:
         if self._judged and request.depth == "verify" and request.profile:
             # Last: a process that was profiled takes half as long again for each launch, for good.
             metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
-        metrics |= {"check_s": checked - started, "time_s": validated - checked, "loop_s": called - validated}
+        metrics |= {
+            "reference_s": examination.reference_s,
+            "check_s": checked - started,
+            "time_s": validated - checked,
+            "loop_s": called - validated,
+        }
         metrics |= {"verify_s": time.perf_counter() - called, "looks": float(looks)}
         if reference.calibration is not None and (error := reference.calibration.error) is not None:
             metrics[REFERENCE_ERROR] = error

@@ -35,7 +35,7 @@ from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.examination import FULL, Examination
 from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import Flags
-from mtmc.evaluate.measure.measurement import Measurement
+from mtmc.evaluate.measure.measurement import Measurement, screened
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.peer import ENDING_S, end
 from mtmc.evaluate.measure.questions import (
@@ -46,10 +46,12 @@ from mtmc.evaluate.measure.questions import (
     STALE,
     TASK_S,
     About,
+    Ahead,
     Answer,
     Calibrate,
     Calibrated,
     Examine,
+    Made,
     Measured,
     Refused,
 )
@@ -148,13 +150,15 @@ class Oracle:
         """What the GPU worker is told at the start."""
         return About(describe_device() if self._backend.device.type == "cuda" else None)
 
-    def answer(self, request: Examine | Calibrate) -> Answer:
+    def answer(self, request: Examine | Calibrate | Ahead) -> Answer:
         """One request of the GPU worker."""
         self._taken = False
         return replace(self._answer(request), taken=self._taken)
 
-    def _answer(self, request: Examine | Calibrate) -> Answer:
+    def _answer(self, request: Examine | Calibrate | Ahead) -> Answer:
         try:
+            if isinstance(request, Ahead):
+                return Answer(Made(self._made_ahead(request.check_variants)))
             return self._calibrate(request) if isinstance(request, Calibrate) else self._examine(request)
         except Failed as failed:
             return Answer(failed.failure)
@@ -204,6 +208,15 @@ class Oracle:
             else:
                 killed = _dismissed(line, found)
         return Answer(found, kept=kept, killed=killed)
+
+    def _made_ahead(self, check_variants: int) -> bool:
+        """Whether a case of the next screening was made."""
+        state = self._cache.last
+        try:
+            return state is not None and state.prepare(screened(state.task, check_variants))
+        except torch.OutOfMemoryError:  # other processes have it: nothing is made before it is asked for
+            self._empty_cache()
+            return False
 
     def _measurement(self, examination: Examination, state: ReferenceState, request: Examine) -> Measurement:
         assert self._overhead is not None

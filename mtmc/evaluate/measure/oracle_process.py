@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.measure.questions import QUIET, About, Answer, Calibrate, Examine
+from mtmc.evaluate.measure.questions import QUIET, About, Ahead, Answer, Calibrate, Examine
 from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.pool.messages import read_message, write_message
 from mtmc.hardware import Hardware
@@ -98,7 +98,7 @@ class OracleProcess:
         except OracleLost as lost:
             raise EvaluatorError(f"the process that measures does not start ({lost})") from lost
 
-    def ask(self, request: Examine | Calibrate, limit_s: float) -> Answer:
+    def ask(self, request: Examine | Calibrate | Ahead, limit_s: float) -> Answer:
         """One request and its answer. Raises: OracleLost."""
         self._say(pickle.dumps(request))
         quiet = False

@@ -70,6 +70,14 @@ class Calibrate:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """Make one of the cases that the next screening of the last task will ask for, see `CasesAhead`. No candidate is at
+    work. check_variants: as of that screening."""
+
+    check_variants: int
+
+
+@dataclass(frozen=True)
 class About:
     """What the oracle says at the start. facts: of the device, see `describe_device`; None without one."""
 
@@ -98,6 +106,13 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Made:
+    """Whether a case was made: there may be another then."""
+
+    made: bool
+
+
+@dataclass(frozen=True)
 class Refused:
     """An error of the user's side, or of the evaluator itself. error: name of its class."""
 
@@ -113,7 +128,7 @@ class Answer:
     stays for the next candidate. killed: whether the oracle had to end it.
     """
 
-    found: Measured | Calibrated | Failure | Refused
+    found: Measured | Calibrated | Made | Failure | Refused
     taken: bool = False
     kept: bool = False
     killed: bool = False

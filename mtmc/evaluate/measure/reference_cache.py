@@ -82,6 +82,11 @@ class ReferenceCache(Generic[_Known]):
         self._present = key
         return known
 
+    @property
+    def last(self) -> _Known | None:
+        """What is known of the task that was taken last; None where that failed."""
+        return None if self._present is None else self._kept[self._present]
+
     def clear(self) -> None:
         """Drop all models."""
         for known in self._kept.values():

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from mtmc.errors import TaskError, TooLarge
+from mtmc.evaluate.check.cases import Plan, PlannedCase
 from mtmc.evaluate.check.layout import aligned, dense_places, place
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import Slots
+from mtmc.evaluate.measure.cases_ahead import CasesAhead
 from mtmc.evaluate.measure.clock import TaskOverhead
 from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
 from mtmc.evaluate.measure.reference_cache import memory_of as device_memory
@@ -89,6 +91,7 @@ class ReferenceState:
         self._references: dict[tuple[int, bool], tuple[Reference, int]] = {}
         self._calibrations: dict[tuple[int, bool], Calibration] = {}
         self._hard: dict[tuple[int, bool], list[Hard | None]] = {}
+        self._ahead = CasesAhead(self._case)
         if self.admission.variant == self.variants[0].label:
             self._calibrations[0, False] = self.admission.calibration
         self.slots, self.needed = self._sizes()
@@ -148,8 +151,21 @@ class ReferenceState:
             return None
         return reference.expected(distribution, seed, calls)  # type: ignore[arg-type]
 
+    def case(self, case: PlannedCase, calls: int) -> list[ExpectedOutputs] | None:
+        """What so many calls of a case should give, on inputs that no candidate has seen. Raises: TaskError."""
+        return self._ahead.take(case, calls)
+
+    def prepare(self, todo: Plan) -> bool:
+        """Make one case of a plan ahead, see `CasesAhead.prepare`. Raises: TaskError."""
+        return self._ahead.prepare(todo.cases, todo.calls)
+
+    def _case(self, case: PlannedCase, calls: int) -> list[ExpectedOutputs] | None:
+        variant = self.variants.index(case.variant)
+        return self.expected(variant, case.moved, case.distribution, self._draw_seed(), calls)
+
     def forget(self) -> None:
         """Drop all references, so that the next ones have other weights; their precision is known already."""
+        self._ahead.clear()
         for key, (reference, _) in self._references.items():
             if reference.calibration is not None:
                 self._calibrations[key] = reference.calibration

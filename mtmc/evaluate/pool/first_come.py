@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class FirstCome:
@@ -43,6 +45,18 @@ class FirstCome:
             if not waits:
                 self.release()
             raise
+
+    @contextmanager
+    def at_once(self) -> Iterator[bool]:
+        """Take a place if one is free, which it is only if nobody waits; gives whether it was."""
+        with self._guard:
+            mine = self._free > 0
+            self._free -= int(mine)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self.release()
 
     def release(self) -> None:
         """Give the place to who has waited longest. From any thread."""
