@@ -1,9 +1,9 @@
 """masks: attention under a mask that positions make, as attention that knows where it looks.
 
 Proofs. What `of_positions` finds of a mask holds for every index. One that is true everywhere leaves the scores as they
-are. One that is true where column - row <= 0 is by definition what `is_causal` has torch do. Another region of rows and columns is
-the same mask, written with nothing but its positions. Heads of keys and values that come r times in a row are what
-`enable_gqa` does: query head h looks at head h // r.
+are. One that is true where column - row <= 0 is by definition what `is_causal` has torch do. Another region of rows and
+columns is the same mask, written with nothing but its positions. Heads of keys and values that come r times in a row are
+what `enable_gqa` does: query head h looks at head h // r.
 
 What it is for: models find out which positions look at which for each call anew (documents in one row, windows, what is
 padded), hand the library a mask that it reads for each score, and write each head of keys and values several times. Without
