@@ -3,7 +3,8 @@
 The class's own source would not do: the constructor's arguments are unknown. So the module is exported (torch.export,
 non-strict), and the ATen graph is printed as a `Model` in KernelBench's format (`mtmc.task.live_source`). Every dimension
 of the inputs is left open where the module allows, else the first one, else none: the open ones become module-level
-integers, from which small and odd shapes are derived. An example size of 1 is never left open. At every set of shapes
+integers, from which small and odd shapes are derived. An example size of 1 is never left open, and one that is too much
+work to follow through forward is not either (`mtmc.task.live_following`). At every set of shapes
 that the task gets, printed and live module are run on the same inputs and have to agree.
 
 A call is seen as a flat list of tensors: those in its positional arguments, then those in its keyword arguments, nested
