@@ -54,6 +54,7 @@ from mtmc.evaluate.measure.questions import (
     Made,
     Measured,
     Refused,
+    Same,
 )
 from mtmc.evaluate.measure.reference_cache import ReferenceCache, memory_of
 from mtmc.evaluate.measure.reference_state import ReferenceState
@@ -97,7 +98,7 @@ def main(
     with contextlib.suppress(EOFError, OSError):
         write_message(control, json.dumps(asdict(oracle.about())).encode())
         while True:
-            request = pickle.loads(read_message(control))
+            request = oracle.whole(pickle.loads(read_message(control)))
             write_message(control, json.dumps(asdict(oracle.answer(request))).encode())
     os._exit(0)
 
@@ -139,6 +140,7 @@ class Oracle:
         self._backend.share(self._flags)
         self._arena: Arena | None = None
         self._candidates = Waiting(listener, self._flags.fd)
+        self._told: Task | None = None  # of the last request that had one
         self._taken = False  # whether the present request has taken a candidate's process
         self._stayed: str | None = None  # token of a process that was examined and has the arena
         self._cache: ReferenceCache[ReferenceState] = ReferenceCache(
@@ -149,6 +151,15 @@ class Oracle:
     def about(self) -> About:
         """What the GPU worker is told at the start."""
         return About(describe_device() if self._backend.device.type == "cuda" else None)
+
+    def whole(self, request: Examine | Calibrate | Ahead | Same) -> Examine | Calibrate | Ahead:
+        """A request with its task, which is kept for the next one."""
+        if isinstance(request, Same):
+            assert self._told is not None
+            return replace(request.request, task=self._told)
+        if not isinstance(request, Ahead) and request.task is not None:
+            self._told = request.task
+        return request
 
     def answer(self, request: Examine | Calibrate | Ahead) -> Answer:
         """One request of the GPU worker."""

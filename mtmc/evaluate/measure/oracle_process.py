@@ -12,15 +12,16 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.measure.questions import QUIET, About, Ahead, Answer, Calibrate, Examine
+from mtmc.evaluate.measure.questions import QUIET, About, Ahead, Answer, Calibrate, Examine, Same
 from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.pool.messages import read_message, write_message
 from mtmc.hardware import Hardware
+from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class OracleProcess:
         """cores: hardware threads that it keeps to. others: those on which versions are built. quiet: is told when nothing
         should be built beside it, and when again it may."""
         self._quiet = quiet
+        self._told: Task | None = None  # that the oracle has been told of last
         self._log_path = folder / "oracle.log"
         Path(address).unlink(missing_ok=True)
         self._control, theirs = socket.socketpair()
@@ -100,7 +102,7 @@ class OracleProcess:
 
     def ask(self, request: Examine | Calibrate | Ahead, limit_s: float) -> Answer:
         """One request and its answer. Raises: OracleLost."""
-        self._say(pickle.dumps(request))
+        self._say(pickle.dumps(self._without_known(request)))
         quiet = False
         try:
             while QUIET in (said := self._heard(limit_s)):
@@ -112,6 +114,15 @@ class OracleProcess:
                 self._quiet(False)
         answer: Answer = from_plain(Answer, said)
         return answer
+
+    def _without_known(self, request: Examine | Calibrate | Ahead) -> Examine | Calibrate | Ahead | Same:
+        """A request without the weights that the oracle has had with the request before."""
+        if isinstance(request, Ahead) or request.task is None:
+            return request
+        before, self._told = self._told, request.task
+        if request.task.state is None or before != request.task:
+            return request
+        return Same(replace(request, task=replace(request.task, state=None)))
 
     def _say(self, body: bytes) -> None:
         try:

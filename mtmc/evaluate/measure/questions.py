@@ -78,6 +78,14 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class Same:
+    """A request about the task of the last request that had one: what it says of its own task is to be taken from there. The
+    weights of a large network take seconds from one process to another. request: without these weights."""
+
+    request: Examine | Calibrate
+
+
+@dataclass(frozen=True)
 class About:
     """What the oracle says at the start. facts: of the device, see `describe_device`; None without one."""
 
