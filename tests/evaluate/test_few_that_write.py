@@ -103,6 +103,28 @@ def test_what_one_program_of_hundreds_writes_is_compared_at_verification(lie: st
     assert verdicts == {"wrong_result"}
 
 
+DAWDLES = """tl.debug_barrier()
+    last = part == {who}
+    if last:
+        again = 0.0
+        {round}
+        tl.store(ticket_ptr, again.to(tl.int32))"""
+ROUNDS = {
+    "looks at an input": "for _ in range(1500):\n            again += tl.load(x_ptr)",
+    "spins for a while": "while (again < 1500) & (tl.load(ticket_ptr) == 0):\n            again += 1",
+    "asks by atomics": "for _ in range(1500):\n            again += tl.atomic_add(ticket_ptr, 0)",
+    "only where there are many": "for _ in range(tl.where(parts > 64, 1500, 0)):\n            again += tl.load(x_ptr)",
+}
+
+
+@pytest.mark.parametrize("who", ["0", "1", "parts - 1"])
+@pytest.mark.parametrize("how", ROUNDS)
+def test_one_that_dawdles_until_the_others_may_be_there(how: str, who: str, usual_lab: LabEvaluator) -> None:
+    source = version(DAWDLES.format(who=who, round=ROUNDS[how]), ALL)
+    verdicts = {judged(usual_lab, source, "verify")[0].partition(":")[0] for _ in range(2)}
+    assert verdicts == {"wrong_result"}
+
+
 BY_ORDER = """
 import torch
 import triton

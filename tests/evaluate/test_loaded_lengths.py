@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,12 @@ import torch
 from mtmc.errors import TaskError
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.evaluate.counting import whole_numbers
+from mtmc.evaluate.counting.compared import Found
+from mtmc.evaluate.counting.count import Counted
+from mtmc.evaluate.counting.demanded import Writers
+from mtmc.evaluate.counting.floor import Floor
 from mtmc.evaluate.counting.redrawn import draw_redrawn
+from mtmc.evaluate.counting.refusals import unchecked
 from mtmc.evaluate.counting.whole_numbers import LARGE, with_whole_numbers
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task, task_from_source
@@ -107,13 +113,58 @@ def test_integers_are_those_of_the_full_shapes_and_large_floating_tensors_are_no
 ) -> None:
     monkeypatch.chdir(tmp_path)
     drawn = flat_tensors(draw_redrawn(paged, paged.small, 3, ()))
-    pool, table, lengths = with_whole_numbers(paged, drawn, 3)
+    (pool, table, lengths), told = with_whole_numbers(paged, drawn, 3)
+    assert not told
     assert pool is drawn[0] and table.shape == (48, 128) and lengths.shape == (48,)
     assert torch.equal(table.flatten().sort()[0], torch.arange(48 * 128))
     assert int(lengths.min()) >= 1024 and LARGE < READ // 4
     monkeypatch.setattr(whole_numbers, "draw_redrawn", refuse)
-    assert with_whole_numbers(paged, drawn, 3) is drawn
+    same, told = with_whole_numbers(paged, drawn, 3)
+    assert same is drawn and "fails: no such draw" in told
+    monkeypatch.setattr(whole_numbers, "draw_redrawn", lambda *_: drawn[:1])
+    assert "another number of inputs" in with_whole_numbers(paged, drawn, 3)[1]
+
+
+OUT = [
+    MemoryError(),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    pytest.param(TaskError("get_inputs() failed"), id="of the task's own code"),
+]
+
+
+@pytest.mark.parametrize("error", OUT)
+def test_memory_that_is_not_there_is_told_of(error: Exception, paged: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: Any) -> Any:
+        raise error from (MemoryError() if isinstance(error, TaskError) else None)
+
+    monkeypatch.setattr(whole_numbers, "draw_redrawn", without)
+    given = [torch.arange(3)]
+    same, told = with_whole_numbers(paged, given, 3)
+    assert same is given and "evaluator.memory_mib" in told
+    assert with_whole_numbers(paged, [torch.ones(3)], 3)[1] == "", "there are no integers"
+
+
+def test_more_integers_than_are_drawn_are_told_of(paged: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    drawn = flat_tensors(draw_redrawn(paged, paged.small, 3, ()))
+    monkeypatch.setattr(whole_numbers, "MOST_WHOLE", 4)
+    assert "are more than 4" in with_whole_numbers(paged, drawn, 3)[1]
 
 
 def refuse(*_: Any) -> Any:
     raise TaskError("no such draw")
+
+
+def test_what_is_left_out_is_in_the_outcome() -> None:
+    told = unchecked(Counted((), (), left_out=("integers are small",), found=Found(unsummed=True)), Floor(0, 0))
+    assert told.startswith("integers are small; what atomics add up to takes too much work")
+    assert unchecked(Counted((), ()), Floor(0, 0)) == ""
+
+
+@pytest.mark.parametrize(("budget", "told"), [(0.0, True), (1.0, False)])
+def test_sums_that_take_too_much_work_are_told_of(budget: float, told: bool) -> None:
+    storages = SimpleNamespace(sizes=[])
+    launches = SimpleNamespace(before=(), log=(), storages=storages)
+    writers = Writers(launches, {}, budget)  # type: ignore[arg-type]
+    assert writers.atomics(SimpleNamespace(record={}), 0) is None  # type: ignore[arg-type]
+    assert writers.unsummed is told

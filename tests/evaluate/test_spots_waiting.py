@@ -85,8 +85,23 @@ DECOYS = {
     "a flag that is not looked at": "tl.load(flag_ptr + before, volatile=True)\n        " + LOOK,
     "two looks": "tl.atomic_add(flag_ptr + before, 0)\n        tl.atomic_add(flag_ptr + before, 0)\n        " + LOOK,
     "a flag of its own": "tl.atomic_xchg(flag_ptr + before + 1, 0)\n        " + LOOK,
+    "a counter of its own": "tl.atomic_add(flag_ptr + before + 1, 1)\n        " + LOOK,
     "an exchange that fails": "tl.atomic_cas(flag_ptr + before, 1, 1)\n        " + LOOK,
 }
+AGAIN = "again = 0.0\n        for _ in range(100):\n            again += "
+DAWDLING = {
+    "looks at an input": AGAIN + "tl.load(x_ptr)\n        " + LOOK + " + 0 * again",
+    "looks at the flag": AGAIN + "tl.load(flag_ptr + before, volatile=True)\n        " + LOOK + " + 0 * again",
+    "looks twice in turn": AGAIN + "tl.load(x_ptr) + tl.load(carry_ptr + before)\n        " + LOOK + " + 0 * again",
+    "asks by atomics": AGAIN + "tl.atomic_add(flag_ptr + before, 0)\n        " + LOOK + " + 0 * again",
+    "exchanges": AGAIN + "tl.atomic_cas(flag_ptr + before, 1, 1)\n        " + LOOK + " + 0 * again",
+    "hides its count": "for turn in range(100):\n            turn = tl.load(flag_ptr + before)\n        " + LOOK,
+    "does nothing": "for _ in range(100):\n            tl.load(flag_ptr + before)\n        " + LOOK,
+    "spins for a while": "spins = 0\n        while (tl.load(flag_ptr + before, volatile=True) == 0) & (spins < 100):\n"
+    "            spins += 1\n        " + LOOK,
+    "counts by atomics": "while tl.atomic_add(flag_ptr + before + 1, 1) < 100:\n            pass\n        " + LOOK,
+}
+DECOYS |= DAWDLING
 
 
 def judged(lab: LabEvaluator, wait: str) -> Outcome:
@@ -134,7 +149,7 @@ def test_who_waits_finds_what_others_left(usual_lab: LabEvaluator, how: str) -> 
     )  # a flag that atomics set is not known
 
 
-@pytest.mark.parametrize("how", share(sorted(DECOYS), 3))
+@pytest.mark.parametrize("how", share(sorted(DECOYS), 6))
 def test_who_does_not_wait_does_not(usual_lab: LabEvaluator, how: str) -> None:
     outcome = judged(usual_lab, DECOYS[how])
     assert outcome.status == "wrong_result" and outcome.diagnosis is not None

@@ -74,7 +74,7 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
             tried.add(plan.to_json())
             source = print_plan(task, graph_of(export_graph(task), plan), plan).source
             compared = elements if case.get("same") else partial(differences, laid=case.get("laid", False))
-            with interleaved_programs(1) if case.get("waits") else nullcontext():
+            with interleaved_programs(1, backwards_first=True) if case.get("waits") else nullcontext():
                 problem = compared(task, source, (task.small, *odd), folder)
             if problem:
                 return f"{way}: {problem}"

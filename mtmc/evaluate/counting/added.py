@@ -56,6 +56,7 @@ class Adding(Protocol):
     """What is known of a forward's launches."""
 
     launches: Launches
+    unsummed: bool
 
     def begun(self, number: int, place: int) -> Content | None:
         """What a storage holds before anything is added."""
@@ -81,6 +82,7 @@ class Added:
     def read(self, elements: Array) -> Array | None:
         """See `Content`."""
         wanted = np.unique(elements)
+        self._writers.unsummed = self._writers.unsummed or wanted.size > MOST_ASKED
         if self._unknown or wanted.size > MOST_ASKED:
             return None
         begun = self._writers.begun(self._number, self._begin)
@@ -129,7 +131,10 @@ class Added:
         if begin is not None and self._of(at, launch, begin) is None:
             return None
         found = launch.reaching(element)
-        return None if found is None or found.size > MOST_REACHING else found
+        if found is not None and found.size > MOST_REACHING:
+            self._writers.unsummed = True
+            return None
+        return found
 
     def _of(self, at: int, launch: Reaching, index: int) -> tuple[str, Array, Array] | None:
         """What a program adds to this storage: how, elements, values; None where that is not known."""

@@ -55,13 +55,15 @@ class Found:
     changed: the same of launches that are not alone in writing an output.
     compared, unknown: how many programs wrote to outputs, and of how many of them it is not known what they load.
     exhausted: kernels of launches that write outputs, of which no program could be compared, as what they load takes more
-        work to compute than there is for it."""
+        work to compute than there is for it.
+    unsummed: whether something was asked for that atomics add up, which takes too much work to compute."""
 
     written: tuple[Spot, ...] = ()
     changed: tuple[Changed, ...] = ()
     compared: int = 0
     unknown: int = 0
     exhausted: tuple[str, ...] = ()
+    unsummed: bool = False
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -18,10 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from mtmc.evaluate.counting.storages import Storages
+from mtmc.evaluate.interpreter.standstill import Standstill
 
 Array = np.ndarray[Any, Any]
-
-_WAITS = 32  # looks at one place, one after another, from which on a program waits for others
 
 
 class Content(Protocol):
@@ -117,9 +116,10 @@ class Contents:
     """What a program of a launch finds in storages, by number.
 
     known: before the launch. made: what its other programs leave in storages that it writes. Programs run at once, so one
-        finds that only if it waits for them, by an atomic or a load that looks again and again; else what was there before.
-    waits: whether the present program has waited. unknown: whether a read met what is not known. missed: the same but for
-        what atomics give back. guess: what such reads
+        finds that only if it waits for them, by an atomic or a load that it comes back to in the same state; else what was
+        there before. Who has locked others out finds what some of them have left, and nobody knows which.
+    waits, locks: whether the present program has waited, or locked others out. unknown: whether a read met what is not
+        known. missed: the same but for what atomics give back. guess: what such reads
         give, times some numbers; None for ones. guessable: whether they all asked for floating numbers.
     earlier: by how many places a program comes earlier to the counters that it raises than its number says.
     """
@@ -128,18 +128,18 @@ class Contents:
         self, storages: Storages, known: Mapping[int, Content], made: Mapping[int, Content] | None = None
     ) -> None:
         self._storages, self._known, self._made = storages, known, made or {}
-        self._last, self._again = 0, 0
-        self.unknown = self.waits = self.missed = False
+        self._still = Standstill()
+        self.unknown = self.waits = self.locks = self.missed = False
         self.guess: float | None = None
         self.guessable = True
         self.earlier = 0
 
     def begin(self) -> None:
         """For a program that has not read anything yet."""
-        self.unknown = self.waits = self.missed = False
+        self.unknown = self.waits = self.locks = self.missed = False
         self.guessable = True
         self._guesses = np.random.default_rng(0)
-        self._again = 0
+        self._still = Standstill()
 
     def read(self, addresses: Array, size: int) -> Array | None:
         """Raw values at addresses (uint64) of elements of `size` bytes; None where any of them is unknown."""
@@ -147,9 +147,10 @@ class Contents:
         found = None
         if number is not None and not self._storages.beyond(number, addresses):
             elements = self._storages.offset(number, addresses.astype(np.int64)) // size
-            self._look(addresses)
-            content = self._made[number] if self.waits and number in self._made else self._known.get(number)
-            found = None if content is None else content.read(elements)
+            self.stands()
+            made, locked = number in self._made, self.locks and not self.waits
+            content = self._made[number] if self.waits and made else self._known.get(number)
+            found = None if content is None or (made and locked) else content.read(elements)
             if isinstance(content, Poison) and found is not None:
                 found = np.full(elements.shape, -1, f"i{size}")
         if found is not None and found.dtype.itemsize == size:
@@ -196,12 +197,15 @@ class Contents:
         found = content.read(np.arange(count))
         return found if found is not None and found.dtype.itemsize == size else None
 
-    def _look(self, addresses: Array) -> None:
-        """Whoever looks at one place again and again waits for somebody to change it."""
-        first = int(addresses.min())
-        self._again = self._again + 1 if addresses.size == 1 and first == self._last else 0
-        self._last = first
-        self.waits = self.waits or self._again >= _WAITS
+    def stands(self) -> bool:
+        """Of a program that looks at memory: whether it has looked there before just like this, and so waits for others."""
+        stands = self._still.again()
+        self.waits = self.waits or stands
+        return stands
+
+    def changed(self) -> None:
+        """The program has changed something in memory: it may count there how often it has looked."""
+        self._still.changed()
 
 
 def repeated(

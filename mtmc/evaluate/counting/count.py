@@ -46,6 +46,7 @@ class Counted:
     records: see `count_traffic`. inputs: bytes of each storage of the inputs. copies: see `cuda_graph.parted`.
     found: what spot checks saw. others: what those with other inputs saw, in order.
     outputs: the storage of each tensor of the result. kept: of what the model keeps, see `Journal`.
+    left_out: sentences on what was not looked at, and why: the same on every machine.
     """
 
     records: Records
@@ -55,6 +56,7 @@ class Counted:
     others: tuple[Found, ...] = ()
     outputs: tuple[int, ...] = ()
     kept: tuple[tuple[str, int], ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def count(
@@ -79,11 +81,14 @@ def count(
     from mtmc.evaluate.counting.replay import Replay
     from mtmc.evaluate.counting.traffic import fake_tensors
 
-    spots = (
-        []
-        if secret is None
-        else [_spots(task, each, secret, budget / (1 + len(others)), thorough) for each in (tiling, *others)]
-    )
+    spots: list[Spots] = []
+    left_out: dict[str, None] = {}
+    for each in (tiling, *others):
+        if secret is None:
+            break
+        small, told = _small_inputs(task, each, secret)
+        spots.append(_spots(each, small, secret, budget / (1 + len(others)), thorough))
+        left_out |= {told: None} if told else {}
     with fake_tensors() as mode:
         inputs = flat_tensors(draw_inputs(load_reference(task, variant, Path.cwd()), variant, 0))
     path = Path.cwd() / f"mtmc_candidate_{variant.label}.py"
@@ -100,7 +105,8 @@ def count(
         made, around = cast(Records, tuple(own)), None if copies is None else cast(Records, tuple(copies))
         seen, others_seen = (found[0], tuple(found[1:])) if found else (Found(), ())
         outputs = tuple(place.storage for place in journal.outputs)
-        return Counted(made, tuple(sizes.values()), around, seen, others_seen, outputs, journal.kept)
+        told_of = tuple(left_out)
+        return Counted(made, tuple(sizes.values()), around, seen, others_seen, outputs, journal.kept, told_of)
     except EvaluatorError:
         raise
     except MalformedError as error:
@@ -112,18 +118,18 @@ def count(
         return Failure("crash", diagnose_exception("estimate", error, str(path), text))
 
 
-def _spots(task: Task, tiling: Tiling | None, secret: int, budget: float, thorough: bool) -> Spots:
-    """Spot checks with one draw of inputs. Raises: TaskError."""
+def _spots(tiling: Tiling | None, small: list[Any], secret: int, budget: float, thorough: bool) -> Spots:
+    """Spot checks with one draw of inputs."""
     from mtmc.evaluate.counting.spots import Spots
 
-    return Spots(secret, tiling, flat_tensors(_small_inputs(task, tiling, secret)), budget, thorough)
+    return Spots(secret, tiling, flat_tensors(small), budget, thorough)
 
 
-def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> list[Any]:
+def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> tuple[list[Any], str]:
     """The inputs of the small draw; without a tiling those of the small shapes, but for integers: those of the full ones.
-    Raises: TaskError."""
+    And which are not, see `with_whole_numbers`. Raises: TaskError."""
     if tiling is not None:
-        return draw_redrawn(task, tiling.variant, tiling.seed, tiling.alike, tiling.distribution)
+        return draw_redrawn(task, tiling.variant, tiling.seed, tiling.alike, tiling.distribution), ""
     from mtmc.evaluate.counting.whole_numbers import with_whole_numbers
 
     drawn = flat_tensors(draw_redrawn(task, task.small, secret, ()))

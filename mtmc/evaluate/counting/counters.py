@@ -11,9 +11,6 @@ from mtmc.evaluate.counting.storages import Storages
 if TYPE_CHECKING:
     from mtmc.evaluate.counting.contents import Contents
 
-PATIENCE = 8
-"""Looks at one place, one after another, from which on a program waits for what others do there."""
-
 FEW, LEAPS = 32, 20
 """Looks that see one more each time, and those behind them that see twice as many each time."""
 
@@ -33,7 +30,9 @@ class Counters:
         self.common: Collection[tuple[int, int]] = ()
         self.raised: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
         self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
-        self._asked: dict[int, int] = {}  # how often it has looked there without raising it
+        self._asked: dict[
+            int, int
+        ] = {}  # how often it has looked there without raising it; while it computes: and waited
 
     def start(self) -> None:
         """Begin a program (or grid)."""
@@ -58,30 +57,33 @@ class Counters:
         come = index % programs
         if contents is not None:
             come = (come - contents.earlier) % programs
-            contents.waits = contents.waits or come == programs - 1
+            contents.waits = contents.waits or come == programs - 1 > 0  # who is alone waits for nobody
         return (come + turn * programs) * step
 
     def _poll(self, address: int, size: int, contents: Contents | None) -> int:
-        """What a program finds in a counter that it does not raise: what has been there, and after a while what it waits
-        for, whatever number that is."""
+        """What a program finds in a counter that it does not raise: what has been there, and where it waits for another
+        number there that one, whatever it is."""
         import numpy as np
 
-        turn = self._looked(address)
         if contents is None:
-            return _come_by(turn) + self._turns.get(address, 0)
-        if turn >= PATIENCE:
-            contents.waits = True
-            return _come_by(turn - PATIENCE) + 1
+            return _come_by(self._looked(address)) + self._turns.get(address, 0)
+        if contents.stands() or address in self._asked:
+            return _come_by(self._looked(address)) + 1
         found = contents.before(np.full(1, address, np.uint64), size)
         return self._turns.get(address, 0) + (0 if found is None else int(found.view(f"i{size}")[0]))
 
     def unlike(self, addresses: Any, expected: Any, contents: Contents) -> Any:
         """What lies at a place that is exchanged, where that is known and is not what is expected there, for as long as a
-        program does not wait for it; else None."""
-        turn = self._looked(int(addresses.flat[0]))
+        program does not wait for it; else None: it exchanges, which may lock others out."""
         size = expected.itemsize
-        found = None if turn >= PATIENCE else contents.before(addresses, size)
-        if found is None or found.dtype.itemsize != size or (found.view(expected.dtype) == expected).all():
+        if contents.stands():
+            return None
+        found = contents.before(addresses, size)
+        if found is None or found.dtype.itemsize != size:
+            contents.unknown = True
+            return None
+        if (found.view(expected.dtype) == expected).all():
+            contents.locks = True
             return None
         return found.view(expected.dtype)
 

@@ -43,7 +43,7 @@ class Writers:
         self._computed: dict[tuple[int, int], Computed] = {}
         self._sums: dict[tuple[int, tuple[int, ...]], Added] = {}
         self._depth = 0
-        self.exhausted = False
+        self.exhausted = self.unsummed = False
 
     def grant(self, work: float) -> None:
         """Let the next launch ask for so much more, in interpreter microseconds."""
@@ -115,9 +115,13 @@ class Writers:
         return self._computed.setdefault((number, place), Computed(self, number, place))
 
     def atomics(self, sampled: Sampled, index: int) -> Atomics | None:
-        """What a program does by atomics; None where it loads what is not known, or there is no time to run it."""
+        """What a program does by atomics; None where it loads what is not known, or there is no work left to run it
+        (`unsummed`)."""
         place = self.place(sampled)
-        if place is None or self._depth >= DEPTH or self.budget <= 0:
+        if self._depth >= DEPTH or self.budget <= 0:
+            self.unsummed = True
+            return None
+        if place is None:
             return None
         contents = self.before(place)
         self._depth += 1

@@ -255,6 +255,7 @@ class Meter:
         self._access(pointers, mask, writes=True)
         if self.contents is not None:
             self.stores.write(pointers.data, value, mask)
+            self.contents.changed()
         return original(pointers, value, mask, *rest, **more) if self.touch_memory else None
 
     def _atomic_rmw(self, original: Any, op: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
@@ -267,6 +268,8 @@ class Meter:
         if pointers.data.size == 1 and data.dtype.kind in "iu":
             size = pointers.get_element_ty().primitive_bitwidth // 8
             address, step = int(pointers.data.flat[0]), int(value.data.flat[0])
+            if step and self.contents is not None:
+                self.contents.changed()
             data = data + self.counters.ticket(address, size, step, self.contents)
         elif data.dtype.kind == "f" and self.contents is not None:  # what others have added until then
             self.contents.unknown = True
@@ -280,7 +283,7 @@ class Meter:
             known = self.counters.unlike(pointers.data, expected.data, self.contents)
             if known is not None:
                 return self.parts.TensorHandle(known, expected.dtype.scalar)
-            self.contents.waits = True
+            self.contents.changed()
         return original(pointers, expected, value, *rest) if self.touch_memory else expected  # the exchange succeeds
 
     def _atomic_poll(self, original: Any, pointers: Any, *rest: Any) -> Any:

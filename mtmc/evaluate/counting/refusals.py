@@ -83,7 +83,11 @@ def unchecked(counted: Counted, least: Floor) -> str:
     least: of the task. What hangs on the task is the same for all its versions, and on every machine.
     """
     found = counted.found
-    told = list(least.left_out)
+    told = [*least.left_out, *counted.left_out]
+    if any(each.unsummed for each in (found, *counted.others)):
+        told.append(
+            "what atomics add up to takes too much work to compute: where results hang on that, none is compared"
+        )
     if least.tiles is not None and found.compared <= found.unknown:
         why = (
             "what its launches read of earlier ones takes too long to compute"

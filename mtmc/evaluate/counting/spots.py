@@ -135,7 +135,8 @@ class Spots:
             of_ops = self._of_others(launches, writers, outputs)
             written += of_ops
             compared += bool(of_ops)
-        return Found(tuple(written), tuple(changed), compared, unknown, tuple(dict.fromkeys(exhausted)))
+        names = tuple(dict.fromkeys(exhausted))
+        return Found(tuple(written), tuple(changed), compared, unknown, names, writers.unsummed)
 
     def _looked_at(
         self, launches: Launches, writers: Writers, outputs: Sequence[Any]

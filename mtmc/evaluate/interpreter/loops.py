@@ -1,17 +1,22 @@
-"""Variables of loops in interpreted kernels: numbers that can be cast, as they can where a kernel is compiled.
+"""Loops of interpreted kernels: their variables are numbers that can be cast, as they can where a kernel is compiled.
 
 To Triton's compiler the variable of a loop is a tensor, and `tile.to(tl.int64)` keeps an offset from overflowing. Its
-interpreter goes through Python's numbers, which have no such method.
+interpreter goes through Python's numbers, which have no such method. And the rounds are counted: how far a loop has come
+stands in none of a program's variables.
 """
 
 from __future__ import annotations
 
 import ast
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 NAME = "_InterpreterLoop"
 """What stands around a loop's range in a rewritten kernel; no version may use the name."""
+
+
+_rounds = threading.local()
 
 
 class Number(int):
@@ -27,7 +32,13 @@ class Number(int):
 def numbers(values: Iterable[Any]) -> Iterator[Any]:
     """The values of a loop, numbers among them as `Number`."""
     for value in values:
+        _rounds.made = steps() + 1
         yield Number(value) if type(value) is int else value
+
+
+def steps() -> int:
+    """Rounds of all loops that this thread's programs have made."""
+    return int(getattr(_rounds, "made", 0))
 
 
 def cast_loop_variables(interpreter: Any) -> None:
@@ -35,6 +46,11 @@ def cast_loop_variables(interpreter: Any) -> None:
 
     class Transformer(interpreter.ASTTransformer):
         def visit_For(self, node: ast.For) -> ast.AST:  # noqa: N802
+            self.generic_visit(node)
+            node.iter = ast.copy_location(ast.Call(ast.Name(NAME, ast.Load()), [node.iter], []), node.iter)
+            return ast.fix_missing_locations(node)
+
+        def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
             self.generic_visit(node)
             node.iter = ast.copy_location(ast.Call(ast.Name(NAME, ast.Load()), [node.iter], []), node.iter)
             return ast.fix_missing_locations(node)
