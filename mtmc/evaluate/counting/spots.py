@@ -56,8 +56,8 @@ MORE = 1.15
 """Times the work of their neighbours in the sample that secretly chosen programs may have."""
 ANEW = 24
 KEPT_BACK = 0.5
-"""Of the work for earlier launches, the share that is kept for launches that write outputs, as much for each: none may be
-left with nothing because others come first."""
+"""Of the work for earlier launches, the share that is kept for launches that write outputs, as much for each and for the
+ops that do: none may be left with nothing because others come first."""
 GUESSES, SAME = (1.0, -3.0, 1e3), 1e-3
 """What numbers that nobody knows are taken for, and how near to each other results are then that do not hang on them."""
 
@@ -132,6 +132,7 @@ class Spots:
                     written += own
                 if self._recounts and _is_more(sampled.tallies, tallies):
                     self._count_anew(launches, sampled, tallies, contents)
+            writers.grant(KEPT_BACK * self._budget / max(1, writing))
             of_ops = self._of_others(launches, writers, outputs)
             written += of_ops
             compared += bool(of_ops)
