@@ -259,9 +259,8 @@ def _first_difference(what: str, found: Sequence[torch.Tensor], expected: Sequen
     for index, (got, want) in enumerate(zip(found, expected, strict=True)):
         if got.shape != want.shape or got.dtype != want.dtype:
             return f"{what} {index} is {tuple(got.shape)} {got.dtype} instead of {tuple(want.shape)} {want.dtype}"
-        if not torch.equal(got, want) and not _near(
-            got, want
-        ):  # Mostly they are equal, and large ones dear to compare.
+        # Mostly they are equal, and large ones dear to compare.
+        if not torch.equal(got, want) and not _near(got, want):
             return f"{what} {index} has other values"
     return None
 

@@ -12,7 +12,7 @@ import functools
 import types
 from collections.abc import Iterable
 
-from mtmc.syntax import parse
+from mtmc.syntax import KEPT_TEXTS, tree_of
 from mtmc.task.constants import apply_constants
 
 
@@ -29,10 +29,10 @@ def compiled(source: str, constants: Iterable[tuple[str, int]], filename: str) -
     )
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=KEPT_TEXTS)
 def _layout(source: str) -> tuple[tuple[int, ...], int]:
     """The last lines of the statements at the top level, and what the file imports from __future__ as compile() takes it."""
-    body = parse(source).body
+    body = tree_of(source).body
     ends = [node.end_lineno or node.lineno for node in body]
     starts = [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) for node in body]
     apart = [end for end, following in zip(ends, starts[1:], strict=False) if end < following]

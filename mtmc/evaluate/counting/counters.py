@@ -30,9 +30,8 @@ class Counters:
         self.common: Collection[tuple[int, int]] = ()
         self.raised: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
         self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
-        self._asked: dict[
-            int, int
-        ] = {}  # how often it has looked there without raising it; while it computes: and waited
+        # How often it has looked there without raising it; while it computes: and waited.
+        self._asked: dict[int, int] = {}
 
     def start(self) -> None:
         """Begin a program (or grid)."""
