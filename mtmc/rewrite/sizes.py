@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 
 from mtmc.rewrite.graph import Size, Tensor, Varying, is_one
 from mtmc.rewrite.size_terms import FUNCTIONS, Terms
@@ -89,18 +90,35 @@ class Scope:
                 return f"{text} {'-' if number < 0 else '+'} {abs(number)}"
         return None
 
-    def _several(self, size: Size) -> str | None:
-        """The same multiple of a dimension at every variant, where sizes differ; two dimensions joined, as a concatenation
-        has them; a dimension times what else can be expressed: a stride in a tensor whose groups are repeated; the same
-        multiple of neighbouring dimensions: the elements of a group of so many channels; as many of one tensor as there are
-        for each of another."""
-        if len(set(size)) < _SEVERAL_FROM or min(size) < 1:
+    def _multiple(self, size: Size) -> str | None:
+        """The same multiple of a dimension at every variant: rows of a group norm by the batch.
+
+        Two values of it are enough where it stays what it is while other sizes change: it hangs on that dimension alone
+        then, and grows in proportion to it.
+        """
+        if len(set(size)) < _SEVERAL_FROM and not self._stays(size):
             return None
-        simple, known = self._simple, dict[Size, str]()
-        for values, text in simple.items():
+        for values, text in self._simple.items():
             factors = {a / b for a, b in zip(size, values, strict=True) if b}
             if len(factors) == 1 and len(set(values)) > 1 and (factor := factors.pop()) == int(factor):
                 return f"{int(factor)} * {text}"
+        return None
+
+    def _stays(self, size: Size) -> bool:
+        """Whether a size that varies is the same at two variants between which another size is not."""
+        pairs = [(a, b) for a, b in combinations(range(len(size)), 2) if size[a] == size[b]]
+        return len(set(size)) > 1 and any(values[a] != values[b] for values in self._simple for a, b in pairs)
+
+    def _several(self, size: Size) -> str | None:
+        """A multiple of a dimension; two dimensions joined, as a concatenation has them; a dimension times what else can be
+        expressed: a stride in a tensor whose groups are repeated; the same multiple of neighbouring dimensions: the
+        elements of a group of so many channels; as many of one tensor as there are for each of another."""
+        if min(size) < 1:
+            return None
+        multiple = self._multiple(size)
+        if multiple is not None or len(set(size)) < _SEVERAL_FROM:
+            return multiple
+        simple, known = self._simple, dict[Size, str]()
         for values, text in simple.items():
             rest = simple.get(tuple(a - b for a, b in zip(size, values, strict=True)))
             if rest is not None and len(set(values)) > 1:

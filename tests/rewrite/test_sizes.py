@@ -40,6 +40,20 @@ def test_what_is_put_together_of_two_expressions() -> None:
             few.size(size)
 
 
+def test_two_values_prove_a_multiple_of_a_dimension_where_other_sizes_change() -> None:
+    """A batch of two or three, as live modules have it: rows of 32 groups, of 10 heads; not what grows otherwise."""
+    images = Tensor(((2, 2, 2, 3), (640,) * 4, (32, 4, 5, 7), (32, 4, 5, 3)), "bfloat16", True)
+    scope = Scope((("x", images),))
+    assert scope.size((64, 64, 64, 96)) == "32 * x.shape[0]"
+    assert scope.size((20, 20, 20, 30)) == "10 * x.shape[0]"
+    for size in ((64, 64, 64, 128), (40, 40, 40, 82), (64, 64, 80, 96)):
+        with pytest.raises(NoExpression):
+            Scope((("x", Tensor((images.shape[0], images.shape[2]), "bfloat16", True)),)).size(size)
+    alone = Scope((("x", Tensor(((2, 2, 2, 3), (640,) * 4), "bfloat16", True)),))  # nothing else varies: no proof
+    with pytest.raises(NoExpression):
+        alone.size((64, 64, 64, 96))
+
+
 def test_pairs_of_a_dimension() -> None:
     assert SCOPE.size((64 * 63 // 2, 28, 10)) == "x.shape[0] * (x.shape[0] - 1) // 2"
 
