@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from mtmc.action import Action
 from mtmc.optimizations.algebra import Algebra
+from mtmc.optimizations.combine import Combine
 from mtmc.optimizations.cuda_graph import CudaGraph
 from mtmc.optimizations.descriptors import Descriptors
 from mtmc.optimizations.direct_launch import DirectLaunch
@@ -52,6 +53,7 @@ KINDS: dict[str, Optimization] = {
         Pack(),
         DirectLaunch(),
         CudaGraph(),
+        Combine((Algebra(), Fuse(), Layout(), Pack()), CudaGraph()),
         Stop(),
     )
 }

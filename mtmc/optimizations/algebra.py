@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from mtmc.action import Action, make_action
 from mtmc.errors import CoderError
@@ -85,10 +86,18 @@ class Algebra(Optimization):
         steps pay in a kernel alone, there is one that fuses all neighbours that gain by it.
         """
         for rules in RULES:
-            found = apply_rules(version.graph, rules)
-            plan = _rewritten(version, rules, found)
-            if plan is None:
-                continue
+            yield from self._of(version, rules)
+
+    def leading(self, version: Version) -> Iterator[Move]:
+        """Rules that pay by the calls that they save, one kind after the other, without what might be fused besides."""
+        for rules in OF_CALLS:
+            yield from islice(self._of(version, rules), 1)
+
+    def _of(self, version: Version, rules: str) -> Iterator[Move]:
+        """The moves of one kind of rule."""
+        found = apply_rules(version.graph, rules)
+        plan = _rewritten(version, rules, found)
+        if plan is not None:
             stages = [version.plan.stage_of(name) for name in sorted(found.ops)]
             more = f", and {len(found.sentences) - 1} more" if len(found.sentences) > 1 else ""
             sentence = f"rewrite by algebra: {found.sentences[0]}{more}"

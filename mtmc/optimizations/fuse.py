@@ -119,12 +119,7 @@ class Fuse(Optimization):
     def _groups(self, version: Version) -> Iterator[Move]:
         """All groups at once, and those of three stages or more."""
         groups = groups_of(version)
-        if len(groups) > 1:
-            saved = sum(len(group.stages) - 1 for group in groups)
-            stages = [stage for group in groups for stage in group.stages]
-            sentence = f"{ALL_NEIGHBOURS}, {len(groups)} kernels instead of {saved + len(groups)}"
-            action = make_action(self.kind, version.span(stages), sentence, groups=len(groups), saved=saved)
-            yield Move(action, partial(_fused, version, groups))
+        yield from self._all_groups(version, groups)
         for alike in _isomorphic(version, groups):
             first, *others = alike
             if len(first.stages) > 2 and (len(groups) == 1 or len(alike) < len(groups)):
@@ -133,6 +128,19 @@ class Fuse(Optimization):
                 numbers = {"groups": 1, "saved": (len(first.stages) - 1) * len(alike)}
                 action = make_action(self.kind, version.span(first.stages), sentence, **numbers)
                 yield Move(action, partial(_fused, version, alike))
+
+    def _all_groups(self, version: Version, groups: Sequence[Group]) -> Iterator[Move]:
+        """All groups at once, where there are several."""
+        if len(groups) > 1:
+            saved = sum(len(group.stages) - 1 for group in groups)
+            stages = [stage for group in groups for stage in group.stages]
+            sentence = f"{ALL_NEIGHBOURS}, {len(groups)} kernels instead of {saved + len(groups)}"
+            action = make_action(self.kind, version.span(stages), sentence, groups=len(groups), saved=saved)
+            yield Move(action, partial(_fused, version, groups))
+
+    def leading(self, version: Version) -> Iterator[Move]:
+        """All groups at once."""
+        return self._all_groups(version, groups_of(version))
 
     def _side_by_side(self, version: Version, flow: Flow) -> Iterator[Move]:
         """Small stages of which none needs another, and larger ones that read parts of one value: one launch for two."""

@@ -33,6 +33,11 @@ class Optimization(ABC):
     def legal(self, version: Version) -> Iterable[Move]:
         """Its moves on a version, in a fixed order."""
 
+    def leading(self, version: Version) -> Iterable[Move]:
+        """Those of its moves that change a whole version and are worth making before anything is measured, the best first;
+        by default none. See `mtmc.optimizations.combine`."""
+        return ()
+
     def sites(self, sites: Sites) -> Iterable[Action]:
         """Its actions on a version without a plan, for a model to carry out; by default none."""
         return ()

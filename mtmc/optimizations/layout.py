@@ -63,6 +63,7 @@ _CONVOLUTIONS = frozenset(
 )
 _GROUPS_AT = 6
 """Where the number of groups stands among the arguments of all of them."""
+HALVES = ("float16", "bfloat16")
 TOO_EARLY = -1.5
 """For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
 SENTENCE = "keep tensors channels last around {}convolutions"
@@ -82,23 +83,37 @@ class Layout(Optimization):
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for all of a version, where a convolution has enough channels and something would change; and one that
         fuses besides all neighbours that gain by it, which pay most by reading results as they lie."""
-        convolutions = [stage for stage in version.plan.stages if _is_convolution(version, stage)]
-        if not any(is_wide(version, stage) for stage in convolutions):
+        alone = self._alone(version)
+        if alone is None:
             return
-        child = _channels_last(version)
-        changed = [stage for stage in version.plan.stages if stage not in child.stages]
-        if not changed:
-            return
-        sentence = SENTENCE.format("the library's " if any(stage.is_torch for stage in convolutions) else "")
-        region = Region.spanning("convolutions", [version.regions[each] for each in changed if each in version.regions])
-        yield Move(make_action(self.kind, region, sentence), lambda: child)
+        yield alone
         groups = groups_of(version)
         if groups:
             joined = replace(version, plan=with_views(version, fused(version, groups)))
             saved = len(version.working()) - len(joined.working())
-            words = f"{sentence}, and {ALL_NEIGHBOURS}"
-            action = make_action(self.kind, region, words, joined=True, saved=max(1, saved))
+            words = f"{_sentence(version)}, and {ALL_NEIGHBOURS}"
+            action = make_action(self.kind, alone.action.region, words, joined=True, saved=max(1, saved))
             yield Move(action, partial(_channels_last, joined))
+
+    def leading(self, version: Version) -> Iterator[Move]:
+        """The move for all of a version, where the wide convolutions are of 16 bits: of fp32 numbers the library takes TF32
+        then, where it does not otherwise."""
+        wide = [each for each in _convolutions(version) if is_wide(version, each)]
+        if all(version.graph.values[_operand(version, each)].dtype in HALVES for each in wide):
+            alone = self._alone(version)
+            if alone is not None:
+                yield alone
+
+    def _alone(self, version: Version) -> Move | None:
+        """Channels last in all of a version; None where nothing would change, or no convolution has enough channels."""
+        if not any(is_wide(version, stage) for stage in _convolutions(version)):
+            return None
+        child = _channels_last(version)
+        changed = [stage for stage in version.plan.stages if stage not in child.stages]
+        if not changed:
+            return None
+        region = Region.spanning("convolutions", [version.regions[each] for each in changed if each in version.regions])
+        return Move(make_action(self.kind, region, _sentence(version)), lambda: child)
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Less while there is still something to fuse behind the convolutions, which pays whatever their layout; as much as
@@ -107,6 +122,15 @@ class Layout(Optimization):
             return saved_logit(action)
         early = any(other.kind == "fuse" and "conv" not in other.region.name for other in actions)
         return TOO_EARLY if early else 0.0
+
+
+def _convolutions(version: Version) -> list[Stage]:
+    return [stage for stage in version.plan.stages if _is_convolution(version, stage)]
+
+
+def _sentence(version: Version) -> str:
+    by_library = any(stage.is_torch for stage in _convolutions(version))
+    return SENTENCE.format("the library's " if by_library else "")
 
 
 def kept(version: Version, plan: Plan) -> Plan:

@@ -69,6 +69,10 @@ class Pack(Optimization):
         sentence = f"compute {names} once, and again where a weight has changed"
         yield Move(make_action(self.kind, region, sentence, launches=1 + len(others)), lambda: child)
 
+    def leading(self, version: Version) -> Iterator[Move]:
+        """The one move."""
+        return self.legal(version)
+
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Each launch that is left out is a fusion of two."""
         return math.log(int(dict(action.params).get("launches", 1)))

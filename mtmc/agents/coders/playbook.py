@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[2] / "optimizations" / "examples"
 """KIND_task.py (a reference in KernelBench's format), KIND_before.py and KIND_after.py (two versions of it)."""
 
-TEXT_ONLY = (STOP_KIND, "specialize")
-"""Kinds without versions before and after: one changes nothing, and Gluon neither runs without a GPU nor fits a prompt."""
+TEXT_ONLY = (STOP_KIND, "specialize", "combine")
+"""Kinds without versions before and after: one changes nothing, Gluon neither runs without a GPU nor fits a prompt, and
+steps in a row have examples of their own."""
 
 
 _WIDTH = 118

@@ -1,0 +1,122 @@
+"""combine: the first steps of several kinds at once, from the reference on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from mtmc.action import Action, Region, make_action
+from mtmc.optimizations.cuda_graph import CudaGraph
+from mtmc.optimizations.kind import Optimization
+from mtmc.optimizations.merging import saved_logit
+from mtmc.optimizations.move import Move
+from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
+from mtmc.rewrite.plan import Plan, root_plan
+
+PAGE = """\
+# combine
+
+What several kinds do first to a whole network is done at once, from the reference on.
+
+## What it does
+Some steps change a whole version, and are nearly always among those that its best version has come by: all neighbours
+are fused that gain by it, masks and joined products are written anew, 16-bit convolutions get tensors that lie channels
+last, what hangs on weights alone is kept, and the launches become a CUDA graph. Each is an action of its own. This one
+takes them in a row without an evaluation between, in the order of its sentence, each as the kind would offer it then.
+Two forms are offered: with the CUDA graph at the end, and without.
+
+## When it pays
+Large networks and few evaluations. Checking a decoder of four layers takes the better part of a minute, and after five
+steps, one by one, a search of some minutes is over before it has begun to tile. What each step is worth alone can be
+asked afterwards: the steps are offered as before.
+
+## When it harms
+- One step in the row that loses, or that makes the version wrong: nothing tells which one it was. Then take them singly.
+- Inputs and outputs that are large beside the work: the form without the graph copies nothing.
+"""
+
+AT_ONCE = math.log(2.0)
+"""For steps in a row, over the largest of them alone."""
+GRAPHED, UNGRAPHED = math.log(2.0), -math.log(4.0)
+"""For the form with a CUDA graph, where one would be tried by itself, and where it would not."""
+LEAST = 3
+"""Steps in a row from which on doing them at once is offered: two are soon done one by one."""
+MOST = 12
+"""Steps at most."""
+
+
+@dataclass(frozen=True)
+class Combine(Optimization):
+    """First steps in a row.
+
+    kinds: those whose `leading` moves are taken, in this order. graph: the kind of the last step.
+    """
+
+    kinds: tuple[Optimization, ...]
+    graph: CudaGraph
+
+    kind = "combine"
+    page = PAGE
+    weight = 3.0
+    changes = ("kernels", "bytes_moved", "flops", "host_ms", "call_ms")
+
+    def legal(self, version: Version) -> Iterator[Move]:
+        """The row of first steps without a CUDA graph and with one, on a version that nothing was done to yet."""
+        if version.plan != root_plan(version.graph):
+            return
+        names, end = self._row(version)
+        saved = max(1, len(version.working()) - len(end.working()))
+        lines = [version.regions[stage] for stage in version.working() if stage in version.regions]
+        last = next(iter(self.graph.legal(end)), None)
+        if len(names) + (last is not None) < LEAST or not lines:
+            return
+        region = Region.spanning("forward", lines)
+        if len(names) > 1:
+            yield self._move(region, names, saved, partial(_same, end.plan))
+        if last is not None:
+            launches = int(dict(last.action.params)["launches"])
+            make = partial(_child, last)
+            yield self._move(region, [*names, self.graph.kind], saved, make, launches)
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Each kernel that is saved is a fusion of two; with a CUDA graph where that would be tried by itself."""
+        logit = saved_logit(action) + AT_ONCE
+        if "launches" not in dict(action.params):
+            return logit
+        return logit + (GRAPHED if self.graph.logit(observation, action, actions) > 0 else UNGRAPHED)
+
+    def _row(self, version: Version) -> tuple[list[str], Version]:
+        """The names of the steps, and the version after them."""
+        names = list[str]()
+        for kind in self.kinds:
+            while len(names) < MOST and (move := next(iter(kind.leading(version)), None)) is not None:
+                if move.child is None or move.child == version.plan:
+                    break
+                names.append(_name(move.action))
+                version = Version.of(version.task, move.child, version.hardware, version.tf32_reference, version.times)
+        return names, version
+
+    def _move(
+        self, region: Region, names: Sequence[str], saved: int, make: partial[Plan | None], launches: int = 0
+    ) -> Move:
+        *first, last = names
+        params: dict[str, str | int] = {"steps": len(names), "saved": saved}
+        if launches:
+            params["launches"] = launches
+        return Move(make_action(self.kind, region, f"combine {', '.join(first)} and {last}", **params), make)
+
+
+def _name(action: Action) -> str:
+    rules = dict(action.params).get("rules")
+    return action.kind if rules is None else f"{action.kind} of {rules}"
+
+
+def _same(plan: Plan) -> Plan | None:
+    return plan
+
+
+def _child(move: Move) -> Plan | None:
+    return move.child
