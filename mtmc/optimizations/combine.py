@@ -34,7 +34,7 @@ steps, one by one, a search of some minutes is over before it has begun to tile.
 asked afterwards: the steps are offered as before.
 
 ## When it harms
-- One step in the row that loses, or that makes the version wrong: nothing tells which one it was. Then take them singly.
+- One step in the row that loses, or that makes the version wrong: nothing tells which it was. Then take them singly.
 - Inputs and outputs that are large beside the work: the form without the graph copies nothing.
 """
 

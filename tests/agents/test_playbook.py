@@ -90,7 +90,7 @@ CLAIMS = {
 
 
 def test_every_kind_has_a_page_with_three_headings_and_a_pair() -> None:
-    assert kinds() == tuple(KINDS) and set(PAIRS) == set(CLAIMS) and TEXT_ONLY == (STOP_KIND, "specialize")
+    assert kinds() == tuple(KINDS) and set(PAIRS) == set(CLAIMS) and TEXT_ONLY == (STOP_KIND, "specialize", "combine")
     for kind in kinds():
         found = page(kind)
         lines = found.text.splitlines()
