@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from mtmc.action import Action, Region, make_action
+from mtmc.errors import CoderError
 from mtmc.optimizations.cuda_graph import CudaGraph
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.merging import saved_logit
@@ -15,6 +17,8 @@ from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Plan, root_plan
+
+_log = logging.getLogger(__name__)
 
 PAGE = """\
 # combine
@@ -95,8 +99,15 @@ class Combine(Optimization):
             while len(names) < MOST and (move := next(iter(kind.leading(version)), None)) is not None:
                 if move.child is None or move.child == version.plan:
                     break
+                try:
+                    after = Version.of(
+                        version.task, move.child, version.hardware, version.tf32_reference, version.times
+                    )
+                except CoderError as error:  # the next kind goes on from here
+                    _log.debug("task %s: %s is left out: %s", version.task.name, move.action.sentence, error)
+                    break
                 names.append(_name(move.action))
-                version = Version.of(version.task, move.child, version.hardware, version.tf32_reference, version.times)
+                version = after
         return names, version
 
     def _move(

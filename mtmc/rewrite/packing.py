@@ -14,6 +14,7 @@ from mtmc.rewrite.copies import Copy
 from mtmc.rewrite.expansion import build
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Op, is_one
+from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.overloads import overload
 from mtmc.rewrite.plan import Plan, Stage
@@ -67,7 +68,8 @@ class Packs:
 def packed_stages(graph: Graph, plan: Plan) -> list[Stage]:
     """The stages of a plan that are functions of the module's tensors alone, and those before them that they read.
 
-    Left out are random ones, what reads a tensor that forward changes, and what forward returns.
+    Left out are random ones, what reads a tensor that forward changes, what forward returns, and what is as long as an input
+    says: rotary angles of so many tokens.
     """
     changed = {mutation.target for mutation in graph.mutations}
     known = {value for value in graph.parameters if value not in changed}
@@ -79,7 +81,8 @@ def packed_stages(graph: Graph, plan: Plan) -> list[Stage]:
         reads = {ref for op in ops for ref in op.refs()} - outputs
         if not stage.is_torch and any(graph.producer.get(ref) in graph.of_numbers for ref in reads):
             reads = set(build(graph, stage.ops, table).loads)  # a kernel makes a mask itself
-        if reads and reads <= known and not outputs & given and not any(map(_draws, ops)):
+        told = any(is_open(graph, size) for output in outputs for size in graph.values[output].shape)
+        if reads and reads <= known and not told and not outputs & given and not any(map(_draws, ops)):
             found.append(stage)
             known |= outputs
     return _needed(graph, found)

@@ -19,6 +19,7 @@ from mtmc.rewrite.packing import packed_stages
 from mtmc.rewrite.plan import Plan, plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
+from tests.rewrite.stepping import actions_on, after, child_of, version
 from tests.rewrite.test_cuda_graph import Played
 
 SCALED = """
@@ -100,6 +101,29 @@ def test_what_is_packed(old: str, new: str, packs: list[str]) -> None:
         assert targets == packs and plan_from_json(plan.to_json()) == plan
         again = Version.of(task, plan, hardware("H100"))
         assert not list(KINDS["pack"].legal(again))
+
+
+@pytest.mark.parametrize(
+    ("added", "packs"),
+    [
+        ("torch.outer(torch.arange(x.shape[0]), self.packs.bias).cos()", False),  # angles of so many tokens
+        ("torch.outer(torch.arange(x.shape[1]), self.packs.bias).cos()[:1]", True),  # as wide as the weights
+        ("self.packs.bias.cos().expand(x.shape[0], -1)", True),
+        ("(self.packs.bias.cos() * torch.ones(x.shape[0], 1)).sin()", False),
+        ("(self.packs.bias.cos() * torch.ones(3, 1)).sin()[:1]", True),
+    ],
+)
+def test_a_kernel_of_weights_is_packed_where_no_input_says_how_large_it_is(added: str, packs: bool) -> None:
+    source = SCALED.replace("self.packs.bias.exp()", added).replace(
+        "self.packs.weight * self.scale", "self.packs.weight"
+    )
+    _, fused = after(version(task_from_source(source, "angles")), "lower cos")
+    while actions := [each for each in actions_on(fused) if each.kind == "fuse" and "add" not in each.sentence]:
+        fused = version(fused.task, child_of(fused, actions[0]))
+    plan = replace(fused.plan, packed=True)
+    kernels = [stage for stage in packed_stages(fused.graph, plan) if not stage.is_torch]
+    assert bool(kernels) is packs
+    assert "ModelNew" in print_plan(fused.task, fused.graph, plan).source  # every number can be written where it stands
 
 
 def replaced(model: Any) -> None:
