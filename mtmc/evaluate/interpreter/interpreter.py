@@ -20,6 +20,7 @@ import numpy as np
 from mtmc.evaluate.interpreter import fp8, libdevice
 from mtmc.evaluate.interpreter.combining import combine_as_trees
 from mtmc.evaluate.interpreter.fp8 import rounds_to_nearest
+from mtmc.evaluate.interpreter.kept_types import keep_types
 from mtmc.evaluate.interpreter.loops import cast_loop_variables
 from mtmc.evaluate.interpreter.names import keep_names_out
 
@@ -44,6 +45,7 @@ def prepare(default_precision: str = "tf32") -> None:
     _patch_language_once(interpreter)
     _take_floats(interpreter)
     keep_names_out(interpreter)
+    keep_types(interpreter)
     cast_loop_variables(interpreter)
     _correct_bfloat16(interpreter)
     fp8.correct_fp8(interpreter)
