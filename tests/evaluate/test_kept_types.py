@@ -47,7 +47,7 @@ def test_pointers_of_one_name_stay_apart() -> None:
     assert first.element_ty is plain and second.element_ty is shared and first != second
 
 
-@pytest.mark.parametrize("shape", [[], [3], [0], [2**40]])
+@pytest.mark.parametrize("shape", [[], [3], [2**40]])
 def test_what_is_no_block_is_refused_each_time(shape: list[int]) -> None:
     for _ in range(2):
         with pytest.raises((TypeError, ValueError)) as kept:
