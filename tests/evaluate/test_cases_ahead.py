@@ -1,4 +1,7 @@
-"""What the next screening asks for is made while nothing is examined: each case for one candidate, none in anybody's way."""
+"""What the next screening asks for is made while nothing is examined: each case for one candidate, none in anybody's way.
+
+That an evaluator does so is in `test_measure`, beside the other tests that share its processes.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from evaluate_sources import HONEST, TASK
+from evaluate_sources import TASK
 
 from mtmc.evaluate.check.cases import plan
-from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.evaluate.measure import cases_ahead
 from mtmc.evaluate.measure.cases_ahead import CasesAhead
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.idle_work import IdleWork
 from mtmc.evaluate.measure.measurement import screened
-from mtmc.evaluate.measure.oracle_process import OracleProcess
-from mtmc.evaluate.measure.questions import Ahead, Made
 from mtmc.evaluate.measure.reference_state import ReferenceState
 from mtmc.evaluate.pool.first_come import FirstCome
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
-from mtmc.protocols import EvaluationRequest
 
 TODO = plan(TASK, "screen", 2, ("huge",))
 
@@ -175,29 +174,3 @@ def test_idle_work_waits_for_nobody_and_nobody_for_more_than_a_piece(
     time.sleep(0.05)
     assert len(done) == count
     idle.close()
-
-
-def test_the_reference_of_the_next_screening_has_run_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = []
-    ask = OracleProcess.ask
-
-    def heard(self: OracleProcess, request: object, limit_s: float) -> object:
-        answer = ask(self, request, limit_s)  # type: ignore[arg-type]
-        if isinstance(request, Ahead):
-            answers.append(answer.found)
-        return answer
-
-    monkeypatch.setattr(OracleProcess, "ask", heard)
-    settings = GpuSettings(builders=1, timeout_s=60.0, check_variants=1, baselines=())
-    with GpuEvaluator(settings, backend="host") as evaluator:
-        for depth, waits in (("screen", False), ("screen", True), ("verify", False), ("screen", True)):
-            [outcome] = evaluator.evaluate([EvaluationRequest(TASK, HONEST, 0, depth)])  # type: ignore[arg-type]
-            assert outcome.ok, outcome
-            if waits:
-                assert outcome.metrics["reference_s"] < 0.01, "all cases were there"
-            else:
-                assert outcome.metrics["reference_s"] > 0.01, "a verification has weights and inputs of its own"
-            assert soon(lambda: Made(False) in answers), answers
-            cases = len(screened(TASK, 1).cases)
-            assert answers == [Made(True)] * cases + [Made(False)]
-            answers.clear()

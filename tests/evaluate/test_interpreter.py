@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import evaluate_kernels
 import numpy as np
 import pytest
+from triton.language import core
 
-from mtmc.evaluate.interpreter.interpreter import bf16_to_f32, cut_to_tf32, f32_to_bf16
+from mtmc.evaluate.interpreter.interpreter import bf16_to_f32, cut_to_tf32, f32_to_bf16, straight
 from mtmc.evaluate.interpreter.libdevice import compute, function_of
 from mtmc.evaluate.pool.worker import Pool
 
@@ -117,3 +119,22 @@ def test_bounds(check_pool: Pool) -> None:
 def test_rules_of_a_kernels_own_are_combined_as_trees(check_pool: Pool) -> None:
     found = run(check_pool, "combined")
     assert found == {"top": True, "place": True, "branching": True, "scan": True, "from the left": False}
+
+
+def test_a_builtin_is_called_at_once_and_what_is_none_stays() -> None:
+    """With the interpreter's own semantic, whether or not it was handed on."""
+    patch, told = straight("of the interpreter", core.builtin), []
+
+    @core.builtin
+    def double(x: int, _semantic: Any = None) -> int:
+        told.append(_semantic)
+        return 2 * x
+
+    place = types.SimpleNamespace()
+    patch(place, "double", double, "builder", "scope")
+    patch(place, "again", place.double)
+    patch(place, "other", len, "builder")
+    assert [place.double(3), place.double(x=4, _semantic="of another"), place.again(5)] == [6, 8, 10]
+    assert told == ["of the interpreter"] * 3 and double.__wrapped__ not in vars(place).values()
+    with pytest.raises(TypeError):
+        place.other([1, 2])  # takes no semantic, and was no builtin

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from evaluate_sources import HONEST, TASK
+from test_cases_ahead import soon
 
 from mtmc.errors import EvaluatorError, TaskError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
@@ -25,12 +26,12 @@ from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, Timing
 from mtmc.evaluate.measure.endings import exception_line
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
-from mtmc.evaluate.measure.measurement import TIMING_BUDGETS
+from mtmc.evaluate.measure.measurement import TIMING_BUDGETS, screened
 from mtmc.evaluate.measure.oracle import Oracle
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.prefetcher import Prefetcher
-from mtmc.evaluate.measure.questions import ENDED, About, Ahead, Answer, Calibrate, Measured
+from mtmc.evaluate.measure.questions import ENDED, About, Ahead, Answer, Calibrate, Examine, Made, Measured, Same
 from mtmc.evaluate.measure.room import Room
 from mtmc.evaluate.measure.spare_processes import SpareProcesses
 from mtmc.evaluate.measure.wire import Line
@@ -38,7 +39,7 @@ from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
-from mtmc.task import Task, Variant
+from mtmc.task import Task, Variant, capture_module
 
 SMALL = dataclasses.replace(
     TASK, full=Variant("full", (("rows", 8), ("cols", 96))), small=Variant("small", (("rows", 4), ("cols", 33)))
@@ -148,6 +149,62 @@ def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(
     assert len(kinds) == before + 3
     assert found(staying, HONEST, "verify").ok
     assert len(kinds) == before + 4
+
+
+def test_the_reference_of_the_next_screening_has_run_before_it_is_asked_for(
+    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+    ask = OracleProcess.ask
+
+    def heard(self: OracleProcess, request: object, limit_s: float) -> object:
+        answer = ask(self, request, limit_s)  # type: ignore[arg-type]
+        if isinstance(request, Ahead):
+            answers.append(answer.found)
+        return answer
+
+    monkeypatch.setattr(OracleProcess, "ask", heard)
+    task = dataclasses.replace(SMALL, source=f"{SMALL.source}# ahead\n")  # for which nothing waits yet
+    depths: tuple[tuple[Depth, bool], ...] = (("screen", False), ("screen", True), ("verify", False), ("screen", True))
+    for depth, waits in depths:
+        outcome = found(evaluator, HONEST, depth, task)
+        assert outcome.ok, outcome
+        if waits:
+            assert outcome.metrics["reference_s"] < 0.01, "all cases were there"
+        else:
+            assert outcome.metrics["reference_s"] > 0.01, "a verification has weights and inputs of its own"
+        assert soon(lambda: Made(False) in answers), answers
+        cases = len(screened(task, 1).cases)
+        assert answers == [Made(True)] * cases + [Made(False)]
+        answers.clear()
+
+
+def test_an_oracle_that_was_lost_is_told_weights_again(
+    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    sent = []
+    without = OracleProcess._without_known
+
+    def watched(self: OracleProcess, request: Any) -> Any:
+        told = without(self, request)
+        sent.extend([type(told)] if isinstance(request, Examine) else [])
+        return told
+
+    monkeypatch.setattr(OracleProcess, "_without_known", watched)
+    task = capture_module(torch.nn.Linear(24, 40), [torch.randn(6, 24)], name="linear").task
+    assert task.state is not None
+    source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")
+    for at in range(2):
+        assert found(evaluator, f"{source}\n# {at}\n", "screen", task).ok
+    [worker] = evaluator._all
+    assert worker._oracle.process is not None
+    worker._oracle.process._process.kill()
+    worker._oracle.process._process.wait()
+    outcome = found(evaluator, f"{source}\n# 2\n", "screen", task)
+    assert outcome.ok, outcome
+    assert sent[:2] == [Examine, Same] and sent[-1] is Examine, "the lost one's successor knows nothing"
 
 
 def test_processes_that_a_lost_oracle_left_standing_still_end(evaluator: GpuEvaluator):

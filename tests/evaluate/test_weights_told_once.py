@@ -1,4 +1,7 @@
-"""An oracle is told the weights of a network once, and takes each request for what it was."""
+"""An oracle is told the weights of a network once, and takes each request for what it was.
+
+One that was lost is told them again: that is in `test_measure`, beside the other tests that share its processes.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,12 @@ import pickle
 from typing import Any
 
 import pytest
-import torch
 from evaluate_sources import TASK
 
-from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.evaluate.measure.oracle import Oracle
 from mtmc.evaluate.measure.oracle_process import OracleProcess
-from mtmc.evaluate.measure.questions import Ahead, Calibrate, Examine, Same
-from mtmc.protocols import EvaluationRequest
-from mtmc.task import Task, capture_module
+from mtmc.evaluate.measure.questions import Ahead, Calibrate, Examine
+from mtmc.task import Task
 
 WEIGHTS = b"w" * 100_000
 HEAVY = dataclasses.replace(TASK, state=WEIGHTS)
@@ -45,28 +45,3 @@ def test_each_request_comes_as_it_was_and_weights_once(requests: list[Any], heav
         sizes.append(len(body) > len(WEIGHTS))
         assert theirs.whole(pickle.loads(body)) == request
     assert sizes == heavy
-
-
-def test_an_oracle_that_was_lost_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = []
-    without = OracleProcess._without_known
-
-    def watched(self: OracleProcess, request: Any) -> Any:
-        found = without(self, request)
-        sent.extend([type(found)] if isinstance(request, Examine) else [])
-        return found
-
-    monkeypatch.setattr(OracleProcess, "_without_known", watched)
-    task = capture_module(torch.nn.Linear(24, 40), [torch.randn(6, 24)], name="linear").task
-    assert task.state is not None
-    source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")
-    with GpuEvaluator(GpuSettings(builders=1, timeout_s=60.0, baselines=()), backend="host") as evaluator:
-        for at in range(2):
-            assert evaluator.evaluate([EvaluationRequest(task, f"{source}\n# {at}\n", 0, "screen")])[0].ok
-        [worker] = evaluator._all
-        assert worker._oracle.process is not None
-        worker._oracle.process._process.kill()
-        worker._oracle.process._process.wait()
-        outcome = evaluator.evaluate([EvaluationRequest(task, f"{source}\n# 2\n", 0, "verify")])[0]
-        assert outcome.ok, outcome
-    assert sent[:2] == [Examine, Same] and sent[-1] is Examine, "the lost one's successor knows nothing"

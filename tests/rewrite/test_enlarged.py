@@ -11,6 +11,7 @@ from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import root_plan
 from mtmc.task import task_from_source
+from tests.breadth import share
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import reference
 
@@ -96,5 +97,5 @@ def test_weights_are_made_once() -> None:
 
 def test_all_are_right() -> None:
     ways = [["rewrite by algebra", "lower"], ["rewrite by algebra", "keep tensors channels last", "fuse", "lower"]]
-    cases = [{"name": name, "source": text, "ways": ways} for name, text in ENLARGED.items()]
-    assert interpret(cases) == dict.fromkeys(ENLARGED)
+    cases = [{"name": name, "source": text, "ways": ways} for name, text in share(list(ENLARGED.items()), 3)]
+    assert interpret(cases) == {case["name"]: None for case in cases}

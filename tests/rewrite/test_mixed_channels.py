@@ -10,6 +10,7 @@ from mtmc.rewrite.algebra import apply_rules
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
 from mtmc.task import task_from_source
+from tests.breadth import share
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import reference
 
@@ -84,5 +85,5 @@ def test_a_conformers_convolutions_are_three_kernels_and_a_norm() -> None:
 
 def test_all_are_right() -> None:
     ways = [["rewrite by algebra: conv", "lower"], ["algebra", "fuse all", "lower"]]
-    cases = [{"name": name, "source": text, "ways": ways} for name, text in MIXED.items()]
-    assert interpret(cases) == dict.fromkeys(MIXED)
+    cases = [{"name": name, "source": text, "ways": ways} for name, text in share(list(MIXED.items()), 2)]
+    assert interpret(cases) == {case["name"]: None for case in cases}

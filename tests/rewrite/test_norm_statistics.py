@@ -14,6 +14,7 @@ from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from mtmc.task.constants import apply_constants
+from tests.breadth import share
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import reference
 from tests.rewrite.stepping import actions_on, after, version
@@ -70,7 +71,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("name", share(list(FITS), 2))
 def test_they_are_right_at_all_shapes(name: str) -> None:
     source, op = FITS[name]
     case = {"name": name, "source": source, "ways": [[WHOLE.format(op)], [ALONE.format(op), "lower", "fuse"]]}

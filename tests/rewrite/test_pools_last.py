@@ -12,6 +12,7 @@ from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.task import task_from_source
+from tests.breadth import share
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import reference
 
@@ -79,8 +80,8 @@ def test_tiles_are_right() -> None:
     """At any shape, with other blocks, and where channels are left over."""
     ways = [["lower", "keep tensors channels last"], ["fuse", "lower", "keep tensors channels last"]]
     ways += [["lower", "keep tensors channels last", "vectorize"]]
-    cases = [{"name": name, "source": text, "ways": ways} for name, text in TILED.items()]
-    assert interpret(cases) == dict.fromkeys(TILED)
+    cases = [{"name": name, "source": text, "ways": ways} for name, text in share(list(TILED.items()), 2)]
+    assert interpret(cases) == {case["name"]: None for case in cases}
 
 
 def test_all_are_right() -> None:

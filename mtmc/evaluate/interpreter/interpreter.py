@@ -20,6 +20,7 @@ import numpy as np
 from mtmc.evaluate.interpreter import fp8, libdevice
 from mtmc.evaluate.interpreter.combining import combine_as_trees
 from mtmc.evaluate.interpreter.fp8 import rounds_to_nearest
+from mtmc.evaluate.interpreter.kept_types import keep_types
 from mtmc.evaluate.interpreter.loops import cast_loop_variables
 from mtmc.evaluate.interpreter.names import keep_names_out
 
@@ -44,6 +45,7 @@ def prepare(default_precision: str = "tf32") -> None:
     _patch_language_once(interpreter)
     _take_floats(interpreter)
     keep_names_out(interpreter)
+    keep_types(interpreter)
     cast_loop_variables(interpreter)
     _correct_bfloat16(interpreter)
     fp8.correct_fp8(interpreter)
@@ -245,10 +247,30 @@ def _patch_language_once(interpreter: Any) -> None:
 
     if not hasattr(interpreter, "_patch_lang"):
         return
+    interpreter._patch_attr = straight(interpreter.interpreter_semantic, tl.core.builtin)
     interpreter._patch_lang(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     tl.tensor.__index__ = index_of
     scope = types.SimpleNamespace(restore=lambda: None)
     interpreter._patch_lang = lambda fn: scope
+
+
+def straight(semantic: Any, builtin: Callable[..., Any]) -> Callable[..., None]:
+    """What puts the function of a builtin itself in its place, where two others stood before it at each call.
+
+    semantic: the interpreter's, which each call is given. builtin: the decorator of builtins.
+    """
+    checks = builtin(index_of).__code__  # that it is called from a kernel
+
+    def patch(obj: object, name: str, member: Any, *_: Any) -> None:
+        function = member.__wrapped__ if getattr(member, "__code__", None) is checks else member
+
+        def straight(*args: Any, **kwargs: Any) -> Any:
+            kwargs["_semantic"] = semantic
+            return function(*args, **kwargs)
+
+        setattr(obj, name, straight)
+
+    return patch
 
 
 def _correct_math(interpreter: types.ModuleType) -> None:
