@@ -27,6 +27,9 @@ from torch.nn import functional as F
 from triton.runtime import interpreter
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.counting.traffic import Limits, count_traffic, fake_tensors
+from mtmc.evaluate.interpreter.interpreter import prepare
+
+prepare()  # as the processes do that count
 
 
 @triton.jit

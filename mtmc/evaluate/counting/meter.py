@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from mtmc.evaluate.counting.slots import ACCESS_SLOTS, FLOP_SLOTS, slots_of
 from mtmc.evaluate.counting.storages import Storages, count_sectors
 from mtmc.evaluate.counting.stores import Stores, own_stores
 from mtmc.evaluate.counting.tally import Tally
+from mtmc.evaluate.interpreter.frames import kernel_frame
 
 if TYPE_CHECKING:
     from mtmc.evaluate.counting.contents import Contents
@@ -204,12 +204,7 @@ class Meter:
         self.maps[key][offsets[offsets < self.storages.sizes[number]]] = True  # beyond it is another one's memory
 
     def _load(self, original: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **more: Any) -> Any:
-        frame = sys._getframe(2)
-        package = self.parts.__name__.partition(".")[0]
-        while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(
-            (package + ".", __name__)
-        ):
-            frame = frame.f_back
+        frame = kernel_frame()
         site = (id(frame.f_code), frame.f_lasti)
         # Loads wait together until a result is needed by all threads (a barrier) or the loop comes round again.
         if not self._sites or site in self._sites:

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from mtmc.evaluate.interpreter.frames import INTERPRETER, OURS, SKIPPED, name_of
 from mtmc.evaluate.interpreter.loops import steps
 
 FIRST = 4
 """Looks at memory after which a state is kept; the next ones are kept after twice as many each."""
-_OURS, _INTERPRETER = "mtmc.", "mtmc.evaluate.interpreter."
-_SKIPPED = (_OURS, "triton.", "numpy.")
 
 
 class Standstill:
@@ -57,10 +56,10 @@ def _frames() -> Iterator[FrameType]:
     frame: FrameType | None = sys._getframe(2)
     inside = False
     while frame is not None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if inside and name.startswith(_OURS) and not name.startswith(_INTERPRETER):
+        name = name_of(frame)
+        if inside and name.startswith(OURS) and not name.startswith(INTERPRETER):
             return  # behind it may be another program, which waits for what this one computes
-        if not name.startswith(_SKIPPED):
+        if not name.startswith(SKIPPED):
             inside = True
             yield frame
         frame = frame.f_back
