@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -84,14 +84,14 @@ class Fuse(Optimization):
 
     def legal(self, version: Version) -> Iterator[Move]:
         """Moves for the largest groups, for neighbours that one template covers together, for small ones side by side; none
-        for what is kept from one call to the next alone.
+        that would do at each call what is kept, and read no less.
 
         Neighbours that are alike, as in the layers of a network, have one move, which fuses them everywhere.
         """
         flow, once = flow_of(version), version.kept()
         found: dict[Hashable, list[tuple[tuple[Stage, ...], Merged]]] = {}
         for stages in neighbours(version, flow):
-            if not once.issuperset(stages) and (pair := merged(version, flow, *stages)) is not None:
+            if not _is_kept_for(version, stages, once) and (pair := merged(version, flow, *stages)) is not None:
                 found.setdefault(structural_hash(version.graph, pair[1]), []).append((stages, pair))
         yield from self._groups(version)
         for alike in found.values():
@@ -194,6 +194,23 @@ class Fuse(Optimization):
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Each kernel that a fusion of whole groups saves is a fusion of two."""
         return saved_logit(action)
+
+
+def _is_kept_for(version: Version, stages: Sequence[Stage], once: Collection[Stage]) -> bool:
+    """Whether all neighbours are kept from one call to the next, or those that are make nothing larger than what they read:
+    joined or turned weights. A kernel that unpacks weights reads less than what is kept of them."""
+    kept = [stage for stage in stages if stage in once]
+    if len(kept) == len(stages):
+        return True
+    return bool(kept) and all(_bytes(version, stage, 0) <= _bytes(version, stage, 1) for stage in kept)
+
+
+def _bytes(version: Version, stage: Stage, which: int) -> int:
+    """Bytes at the full shapes of what a stage makes (0) that others read, or of what it reads of others (1)."""
+    graph = version.graph
+    makes, reads = graph.flow(stage.ops)
+    values = graph.leaving(stage.ops) if which == 0 else reads - makes
+    return sum(graph.values[value].numel() * graph.values[value].element_bytes for value in values)
 
 
 def _everywhere(version: Version, first: Merged, others: Sequence[tuple[Stage, ...]]) -> Plan:

@@ -126,6 +126,31 @@ def test_a_kernel_of_weights_is_packed_where_no_input_says_how_large_it_is(added
     assert "ModelNew" in print_plan(fused.task, fused.graph, plan).source  # every number can be written where it stands
 
 
+@pytest.mark.parametrize(
+    ("weight", "made_by"),
+    [
+        ("(self.packs.weight * self.scale).t()", ""),  # fewer bytes than what it is made of
+        ("torch.cat((self.packs.weight, self.other)).t()", ""),  # joined: as many bytes
+        ("self.packs.weight.t().exp()", ""),
+        ("(self.codes.float() * self.scale).t()", "mul"),  # unpacked: a kernel reads a quarter
+        ("torch.cat((self.codes, self.codes)).float().t()", "to"),
+    ],
+)
+def test_a_product_takes_in_what_is_kept_where_it_reads_less_then(weight: str, made_by: str) -> None:
+    buffers = """self.register_buffer("codes", torch.randint(-9, 9, (width, width), dtype=torch.int8))
+        self.register_buffer("other", torch.randn(width, width))"""
+    source = SCALED.replace("(self.packs.weight * self.scale).t()", weight).replace(" + self.packs.bias.exp()", "")
+    source = source.replace('self.register_buffer("seen", torch.zeros(width))', buffers)
+    start = version(task_from_source(source, "unpacked"))
+    _, first = after(start, "lower") if "codes" in weight else (None, start)
+    while fusions := [each for each in actions_on(first) if each.kind == "fuse" and "matmul" not in each.sentence]:
+        first = version(first.task, child_of(first, fusions[0]))
+    last = version(first.task, replace(first.plan, packed=True))
+    offered = [each.sentence for each in actions_on(last) if each.kind == "fuse" and "matmul" in each.sentence]
+    assert len(offered) == bool(made_by) and all(made_by in each for each in offered), offered
+    assert any("matmul" in each.sentence for each in actions_on(first) if each.kind == "fuse")  # where nothing is kept
+
+
 def replaced(model: Any) -> None:
     model.packs.weight = torch.nn.Parameter(torch.randn(16, 16))
 
