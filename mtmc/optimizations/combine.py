@@ -35,7 +35,7 @@ Two forms are offered: with the CUDA graph at the end, and without.
 ## When it pays
 Large networks and few evaluations. A decoder of four layers in bf16 on an H200: the first batch of a search has 3.64x
 over the root by this action, and after 18 evaluations in four minutes the best has 3.68x. Without it nine evaluations
-did not reach two of the steps in a row. What each step is worth alone can be asked afterwards: all are offered as before.
+did not reach two of the steps in a row. What each step is worth alone can be asked afterwards: all are offered still.
 
 ## When it harms
 - One step in the row that loses, or that makes the version wrong: nothing tells which it was. Then take them singly.
