@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from mtmc.action import Action, Region, make_action
 from mtmc.errors import CoderError
@@ -79,11 +78,10 @@ class Combine(Optimization):
             return
         region = Region.spanning("forward", lines)
         if len(names) > 1:
-            yield self._move(region, names, saved, partial(_same, end.plan))
+            yield self._move(region, names, saved, lambda: end.plan)
         if last is not None:
             launches = int(dict(last.action.params)["launches"])
-            make = partial(_child, last)
-            yield self._move(region, [*names, self.graph.kind], saved, make, launches)
+            yield self._move(region, [*names, self.graph.kind], saved, lambda: last.child, launches)
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Each kernel that is saved is a fusion of two; with a CUDA graph where that would be tried by itself."""
@@ -111,7 +109,7 @@ class Combine(Optimization):
         return names, version
 
     def _move(
-        self, region: Region, names: Sequence[str], saved: int, make: partial[Plan | None], launches: int = 0
+        self, region: Region, names: Sequence[str], saved: int, make: Callable[[], Plan | None], launches: int = 0
     ) -> Move:
         *first, last = names
         params: dict[str, str | int] = {"steps": len(names), "saved": saved}
@@ -123,11 +121,3 @@ class Combine(Optimization):
 def _name(action: Action) -> str:
     rules = dict(action.params).get("rules")
     return action.kind if rules is None else f"{action.kind} of {rules}"
-
-
-def _same(plan: Plan) -> Plan | None:
-    return plan
-
-
-def _child(move: Move) -> Plan | None:
-    return move.child
