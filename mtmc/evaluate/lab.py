@@ -29,7 +29,7 @@ from mtmc.evaluate.compiling.compiled_kernel import Kernel
 from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.counting.compared import wrong_of
 from mtmc.evaluate.counting.count import Counted, count
-from mtmc.evaluate.counting.floor import Floor, floor, least_bits, standing_out
+from mtmc.evaluate.counting.floor import Floor, StandingOut, floor, least_bits, standing_out
 from mtmc.evaluate.counting.journal import DATA
 from mtmc.evaluate.counting.noting import note
 from mtmc.evaluate.counting.refusals import (
@@ -181,9 +181,10 @@ class LabEvaluator(ThreadedEvaluator):
             return least
         tiling = None if least.tiles is None else least.tiles.tiling
         budget = LOOKING_BACK[request.depth]
-        hard = self._standing_out(request.task, least) if request.depth == "verify" else ()
-        if isinstance(hard, Outcome):
-            return hard
+        standing = self._standing_out(request.task, least) if request.depth == "verify" else StandingOut()
+        if isinstance(standing, Outcome):
+            return standing
+        hard = standing.tiles
         asked: dict[str, Any] = {
             "least_bytes": least.bytes,
             "secret": secrets.randbits(62),
@@ -200,7 +201,7 @@ class LabEvaluator(ThreadedEvaluator):
         metrics = {**checked.metrics, **told.metrics}
         if unsound:
             return unsound
-        found, left_out = self._estimate(built, metrics, counted), unchecked(counted, least)
+        found, left_out = self._estimate(built, metrics, counted), unchecked(counted, least, standing.why_not)
         return replace(found, undecided=told.undecided, unchecked=left_out)
 
     def _profiled(self, request: EvaluationRequest, built: Built) -> Outcome:
@@ -278,10 +279,10 @@ class LabEvaluator(ThreadedEvaluator):
         """See `mtmc.evaluate.counting.floor.floor`. Raises: TaskError, EvaluatorError."""
         return self._of_task.asked(floor, task, {"secret": self._secret}, "estimate")
 
-    def _standing_out(self, task: Task, least: Floor) -> tuple[Tiles, ...] | Outcome:
+    def _standing_out(self, task: Task, least: Floor) -> StandingOut | Outcome:
         """See `tiles_that_stand_out`. Raises: EvaluatorError."""
         if least.tiles is None or not least.tiles.tiling.sizes:
-            return ()
+            return StandingOut()
         given = {"tiles": least.tiles, "secret": self._secret + 1}
         return self._of_task.asked(standing_out, task, given, "estimate")
 

@@ -17,7 +17,7 @@ from mtmc.evaluate.compiling.build import Built, build
 from mtmc.evaluate.counting import floor as of_floor
 from mtmc.evaluate.counting.count import Counted
 from mtmc.evaluate.counting.count import count as count_forward
-from mtmc.evaluate.counting.floor import Floor, floor, standing_out
+from mtmc.evaluate.counting.floor import Floor, StandingOut, floor, standing_out
 from mtmc.evaluate.counting.program import Program
 from mtmc.evaluate.counting.tiling import Tiles
 from mtmc.evaluate.reference.weaknesses import Weaknesses
@@ -146,7 +146,7 @@ def slow_floor(task: Task, secret: int) -> Floor:
     return floor(task, secret)
 
 
-def slow_standing_out(task: Task, tiles: Tiles, secret: int) -> tuple[Tiles, ...]:
+def slow_standing_out(task: Task, tiles: Tiles, secret: int) -> StandingOut:
     _slow_clocks()
     return standing_out(task, tiles, secret)
 

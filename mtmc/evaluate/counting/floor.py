@@ -127,14 +127,23 @@ def floor(task: Task, secret: int = SEED) -> Floor:
         return Floor(0, 0, why, left_out=(told,))
 
 
-def standing_out(task: Task, tiles: Tiles, secret: int) -> tuple[Tiles, ...]:
+@dataclass(frozen=True)
+class StandingOut:
+    """What stands out, see `tiles_that_stand_out`. why_not: where that is not known; "" where it is."""
+
+    tiles: tuple[Tiles, ...] = ()
+    why_not: str = ""
+
+
+def standing_out(task: Task, tiles: Tiles, secret: int) -> StandingOut:
     """See `tiles_that_stand_out`. Job function of a check worker; none where the reference does not take such inputs."""
     try:
-        return tiles_that_stand_out(task, tiles.tiling, secret)
+        return StandingOut(tiles_that_stand_out(task, tiles.tiling, secret))
     except Exception as error:
         if out_of_memory(error) or isinstance(error, EvaluatorError):
             raise
-        return ()
+        why = f"{type(error).__name__}: {error}"[:300]
+        return StandingOut((), f"no results are compared on inputs of which only a part counts: {why}")
 
 
 def _everywhere(task: Task, storages: tuple[int, ...], tiled: Tiles | None) -> tuple[int, ...]:

@@ -77,13 +77,14 @@ def too_long(counted: Counted) -> Outcome | None:
     return _rejected("TooLongToCompare", message)
 
 
-def unchecked(counted: Counted, least: Floor) -> str:
+def unchecked(counted: Counted, least: Floor, not_standing_out: str = "") -> str:
     """What nobody has compared of a version that stood all gates at the full shapes, and why; "" where nothing is left out.
 
-    least: of the task. What hangs on the task is the same for all its versions, and on every machine.
+    least: of the task. What hangs on the task is the same for all its versions, and on every machine. not_standing_out: see
+    `mtmc.evaluate.counting.floor.StandingOut.why_not`.
     """
     found = counted.found
-    told = [*least.left_out, *counted.left_out]
+    told = [*least.left_out, *counted.left_out, *filter(None, [not_standing_out])]
     if any(each.unsummed for each in (found, *counted.others)):
         told.append(
             "what atomics add up to takes too much work to compute: where results hang on that, none is compared"

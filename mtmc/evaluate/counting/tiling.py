@@ -12,6 +12,7 @@ from __future__ import annotations
 import array
 import base64
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.counting.axes import MOST_OUTPUTS, Tiled, Tiling, output_tensors, same_up_to_rounding, tiling_of
 from mtmc.evaluate.counting.redrawn import draw_redrawn, drawn_alike
 from mtmc.evaluate.counting.whole import MOST_AS_IT_IS, whole_shapes
+from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task
 from mtmc.task.tensors import flat_tensors
 
@@ -64,7 +66,7 @@ def tiles(task: Task, seed: int) -> Tiles | str:
     if isinstance(tiling, str):
         return f"no small draw stands for the full one, which is too large to run ({tiling})"
     alike = drawn_alike(task, tiling.variant, seed)
-    with contextlib.suppress(TaskError):  # other values than these may be none that it is made for
+    with _may_decline():
         made = _made(task, replace(tiling, alike=alike)) if any(alike) else None
         if isinstance(made, Tiles):
             return made
@@ -84,10 +86,20 @@ def tiles_that_stand_out(task: Task, tiling: Tiling, seed: int) -> tuple[Tiles, 
     """
     found: list[Tiles] = []
     for distribution in HARD if tiling.sizes else ():
-        with contextlib.suppress(TaskError):
+        with _may_decline():
             made = _made(task, replace(tiling, seed=seed, distribution=distribution))
             found += [made] if isinstance(made, Tiles) else []
     return tuple(found)
+
+
+@contextlib.contextmanager
+def _may_decline() -> Iterator[None]:
+    """Values other than a task's own may be none that its reference is made for. That memory is short says nothing of it."""
+    try:
+        yield
+    except TaskError as error:
+        if out_of_memory(error):
+            raise
 
 
 def _as_it_is(task: Task, seed: int) -> Tiling | str:

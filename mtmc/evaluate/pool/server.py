@@ -273,7 +273,9 @@ def _settle(folder: str) -> None:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that an allocation failed: Python's, numpy's or torch's."""
+    """Whether an exception, or one that it was raised from, says that an allocation failed: Python's, numpy's or torch's."""
+    if error.__cause__ is not None and out_of_memory(error.__cause__):
+        return True
     if isinstance(error, MemoryError):
         return True
     text = str(error)
