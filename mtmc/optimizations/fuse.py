@@ -197,12 +197,14 @@ class Fuse(Optimization):
 
 
 def _is_kept_for(version: Version, stages: Sequence[Stage], once: Collection[Stage]) -> bool:
-    """Whether all neighbours are kept from one call to the next, or those that are make nothing larger than what they read:
-    joined or turned weights. A kernel that unpacks weights reads less than what is kept of them."""
+    """Whether all neighbours are kept from one call to the next, or those that are make nothing larger than what they read,
+    joined or turned weights, for a call of the library. A kernel that unpacks weights reads less than what is kept of them;
+    one that joins them itself needs no memory for them."""
     kept = [stage for stage in stages if stage in once]
     if len(kept) == len(stages):
         return True
-    return bool(kept) and all(_bytes(version, stage, 0) <= _bytes(version, stage, 1) for stage in kept)
+    by_library = all(stage.is_torch for stage in stages if stage not in kept)
+    return bool(kept) and by_library and all(_bytes(version, stage, 0) <= _bytes(version, stage, 1) for stage in kept)
 
 
 def _bytes(version: Version, stage: Stage, which: int) -> int:
