@@ -4,7 +4,7 @@
 task: product
 status: wrong_result
 kind: WrongValues
-says: norm-wise error 3
+says: norm-wise error 7
 rules: precision
 """
 
