@@ -161,7 +161,7 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan, whole: b
     new = [op.name for op in added if op.target in PRODUCTS and op.name not in once]
     if not (new or whole) or rules in NEVER_JOINED:
         return None, 0
-    start = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
+    start = version.made(plan)
     if rules == OF_PRODUCTS:
         products = ((product_of(graph, op.args[0]), op.name) for op in added if op.args)
         ends = [(product.name, last) for product, last in products if product is not None]
@@ -195,7 +195,7 @@ def _copying(start: Version, plan: Plan) -> Plan:
 
 def _saved(version: Version, plan: Plan) -> int:
     """How many calls and kernels fewer a child has at each call of forward, one at least."""
-    child = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
+    child = version.made(plan)
     before, after = (len(set(each.working()) - each.kept()) for each in (version, child))
     return max(1, before - after)
 

@@ -98,9 +98,7 @@ class Combine(Optimization):
                 if move.child is None or move.child == version.plan:
                     break
                 try:
-                    after = Version.of(
-                        version.task, move.child, version.hardware, version.tf32_reference, version.times
-                    )
+                    after = version.made(move.child)
                 except CoderError as error:  # the next kind goes on from here
                     _log.debug("task %s: %s is left out: %s", version.task.name, move.action.sentence, error)
                     break

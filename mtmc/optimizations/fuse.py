@@ -10,13 +10,13 @@ from mtmc.action import Action, Region, make_action
 from mtmc.optimizations.groups import ALL_NEIGHBOURS, Group, flow_of, fused, groups_of, settings_of
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
-from mtmc.optimizations.merging import Merged, merged, neighbours, saved_logit
+from mtmc.optimizations.merging import Merged, merged, neighbours, saved_logit, value_bytes
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
 from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.flow import Flow
-from mtmc.rewrite.graph import CONSTANT, Shape
+from mtmc.rewrite.graph import CONSTANT, Graph, Shape
 from mtmc.rewrite.isomorphism import structural_hash
 from mtmc.rewrite.operators.attention import ATTENTION
 from mtmc.rewrite.operators.products import PRODUCTS
@@ -204,15 +204,13 @@ def _is_kept_for(version: Version, stages: Sequence[Stage], once: Collection[Sta
     if len(kept) == len(stages):
         return True
     by_library = all(stage.is_torch for stage in stages if stage not in kept)
-    return bool(kept) and by_library and all(_bytes(version, stage, 0) <= _bytes(version, stage, 1) for stage in kept)
+    return bool(kept) and by_library and not any(_unpacks(version.graph, stage) for stage in kept)
 
 
-def _bytes(version: Version, stage: Stage, which: int) -> int:
-    """Bytes at the full shapes of what a stage makes (0) that others read, or of what it reads of others (1)."""
-    graph = version.graph
+def _unpacks(graph: Graph, stage: Stage) -> bool:
+    """Whether what a stage makes for others takes more memory than what it reads."""
     makes, reads = graph.flow(stage.ops)
-    values = graph.leaving(stage.ops) if which == 0 else reads - makes
-    return sum(graph.values[value].numel() * graph.values[value].element_bytes for value in values)
+    return value_bytes(graph, graph.leaving(stage.ops)) > value_bytes(graph, reads - makes)
 
 
 def _everywhere(version: Version, first: Merged, others: Sequence[tuple[Stage, ...]]) -> Plan:

@@ -135,7 +135,7 @@ def _with_all(version: Version, convolutions: Sequence[Stage]) -> Plan | None:
     plan = kept(now, with_views(now, fused(now, groups_of(now))))
     try:
         for kind in (Pack(), Join()):
-            now = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
+            now = version.made(plan)
             moves = list(kind.legal(now))  # the last one is for all
             plan = (moves[-1].child if moves else None) or plan
     except CoderError:

@@ -125,7 +125,7 @@ def _with_gates(version: Version, ops: Sequence[str]) -> Version:
 def _widens(version: Version, stage: Stage) -> bool:
     """Whether a stage goes element by element, and what it is made of, as far back as that goes so, is fewer bytes."""
     graph = version.graph
-    return _goes_by_elements(version, stage) and _bytes(graph, _sources(version, stage)) < _bytes(
+    return _goes_by_elements(version, stage) and value_bytes(graph, _sources(version, stage)) < value_bytes(
         graph, graph.leaving(stage.ops)
     )
 
@@ -142,7 +142,7 @@ def _sources(version: Version, stage: Stage) -> set[str]:
     return found
 
 
-def _bytes(graph: Graph, values: Collection[str]) -> int:
+def value_bytes(graph: Graph, values: Collection[str]) -> int:
     """Of all values together at the full shapes."""
     return sum(tensor.numel() * tensor.element_bytes for tensor in map(graph.values.__getitem__, values))
 

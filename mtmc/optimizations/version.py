@@ -72,6 +72,10 @@ class Version:
         regions = root_regions(task, graph, plan) if at_root else print_plan(task, graph, plan).regions
         return cls(task, graph, plan, regions, hardware, tf32_reference, times)
 
+    def made(self, plan: Plan) -> Version:
+        """What another plan makes of the same task, on the same hardware, with what is known of times. Raises: as `of`."""
+        return Version.of(self.task, plan, self.hardware, self.tf32_reference, self.times)
+
     def fp32_products(self, template: str) -> tuple[str, ...]:
         """Ways to compute a product of fp32 numbers as exactly as the reference does, the fastest first."""
         if not self.hardware.target.startswith("sm_"):

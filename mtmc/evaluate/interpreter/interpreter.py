@@ -264,11 +264,11 @@ def straight(semantic: Any, builtin: Callable[..., Any]) -> Callable[..., None]:
     def patch(obj: object, name: str, member: Any, *_: Any) -> None:
         function = member.__wrapped__ if getattr(member, "__code__", None) is checks else member
 
-        def straight(*args: Any, **kwargs: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
             kwargs["_semantic"] = semantic
             return function(*args, **kwargs)
 
-        setattr(obj, name, straight)
+        setattr(obj, name, called)
 
     return patch
 
