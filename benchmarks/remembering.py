@@ -56,6 +56,10 @@ class Remembering(Evaluator):
         """See `Evaluator`."""
         return self._inner.baselines(task)
 
+    def slow_baselines(self, task: Task) -> dict[str, Outcome]:
+        """See `Evaluator`."""
+        return self._inner.slow_baselines(task)
+
     def imports(self, source: str) -> Outcome | None:
         """See `Evaluator`."""
         return self._inner.imports(source)

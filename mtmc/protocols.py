@@ -246,7 +246,12 @@ class Evaluator(Protocol):
         """
 
     def baselines(self, task: Task) -> dict[str, Outcome]:
-        """What the root is compared with besides itself, by name, e.g. "torch.compile"."""
+        """What the root is compared with besides itself, by name, e.g. "torch.compile". One that takes minutes is "not_run"
+        here, so that nobody waits for it: see `slow_baselines`."""
+        return {}
+
+    def slow_baselines(self, task: Task) -> dict[str, Outcome]:
+        """Those that `baselines` gives as "not_run", measured. A search asks for them in a thread beside its evaluations."""
         return {}
 
     def imports(self, source: str) -> Outcome | None:

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 GRACE_S = 60.0
 """Seconds beyond its time until a problem's process is ended: a batch of its search that is in flight may still end."""
 HOW = (
-    *("devices", "workers", "builders", "timeout_s", "memory_mib", "baselines_file", "sandbox"),
+    *("devices", "workers", "builders", "timeout_s", "memory_mib", "baselines_file", "compile_s", "sandbox"),
     *("address", "slots", "cpus", "wait_s", "tries"),
 )
 """Settings of evaluators that say how an evaluation is done, not what is found: they may differ between the rows."""

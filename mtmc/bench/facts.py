@@ -91,6 +91,7 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         finished=result.finished or "",
         undecided=result.undecided,
         cut_short=result.cut_short,
+        untimed={name: outcome.verdict for name, outcome in result.baselines.items() if not outcome.ok},
         tolerance=task.tolerance.contract(handed.outcome.metrics),
     )
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]

@@ -70,6 +70,7 @@ def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, An
         figures_table(rows),
         without_dissolved(rows),
         left_out(rows),
+        untimed(rows),
         WORDS if rows else "",
         "![Sorted speedups](bench.png)" if picture else "",
         *(problems_section(level, [row for row in rows if row.level == level]) for level in _levels(rows)),
@@ -146,6 +147,20 @@ def left_out(rows: Sequence[Row]) -> str:
         return ""
     which = f"{', '.join(names)}: the output says too little to tell work from none"
     return f"Left out of all means, and of fast_1 and fast_2 as if nothing were gained: {which}."
+
+
+def untimed(rows: Sequence[Row]) -> str:
+    """The problems that are compared without one of the baselines, by the reason for it."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for name, why in row.untimed.items():
+            alike.setdefault((name, why), []).append(row.id)
+    told = [f"- {name}: {', '.join(ids)} ({why})" for (name, why), ids in sorted(alike.items())]
+    return (
+        "Baselines without a time, which the other figures of these problems do without:\n\n" + "\n".join(told)
+        if told
+        else ""
+    )
 
 
 def figures_column(figures: LevelFigures) -> dict[str, str]:

@@ -86,7 +86,8 @@ class Row:
     steps: sentences of the actions that led to the best version. finished: why the search ended.
     candidate: file that was scored, "" for a search. undecided: why results tell no work from none here, "" where they do:
         such a problem has no speedup. cut_short: whether the search ended for want of a model that answers with something
-        usable. tolerance: what outputs were compared by, in words; "" where a row does not say.
+        usable. tolerance: what outputs were compared by, in words; "" where a row does not say. untimed: baselines that have
+        no time, by name, and why.
     """
 
     level: str
@@ -118,6 +119,7 @@ class Row:
     why: Why | None = None
     undecided: str = ""
     cut_short: bool = False
+    untimed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:

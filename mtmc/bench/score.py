@@ -20,6 +20,7 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.shared import Shared
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
+from mtmc.search.slow_baselines import missing
 from mtmc.search.strategies.common import derive_seed
 from mtmc.source.inline_words import NotPlain
 from mtmc.source.load_inline import translated
@@ -72,6 +73,8 @@ def _scored(
     judged = [_judge(path, problem, task, setup, evaluator, spent) for path in paths]
     right = [each for each in judged if each.outcome.ok and each.outcome.runtime_ms]
     best = min(right, key=lambda each: each.outcome.runtime_ms or 0.0) if right else judged[0]
+    if missing(baselines):
+        baselines |= evaluator.slow_baselines(task)
     known = {name: outcome.runtime_ms for name, outcome in baselines.items() if outcome.runtime_ms is not None}
     eager = best.outcome.metrics.get("eager_ms") or known.get(EAGER) or root.runtime_ms
     known |= {} if eager is None else {EAGER: eager}
@@ -96,6 +99,7 @@ def _scored(
         finished="" if best.outcome.ok else best.outcome.verdict,
         candidate=best.path.name,
         undecided=root.undecided,
+        untimed={name: outcome.verdict for name, outcome in baselines.items() if not outcome.ok},
         tolerance=task.tolerance.contract(best.outcome.metrics),
     )
     return replace(row, why=explained(row, [(each.source, each.outcome) for each in judged]))

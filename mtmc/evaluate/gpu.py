@@ -19,11 +19,12 @@ from pathlib import Path
 
 from mtmc.errors import ConfigError
 from mtmc.evaluate.audit.diagnosis import Failure
-from mtmc.evaluate.baselines import BaselineFile, Fingerprint
+from mtmc.evaluate.baselines import BaselineFile
 from mtmc.evaluate.compiling.build import Built
 from mtmc.evaluate.core_split import split_here
 from mtmc.evaluate.devices import Device, cores, visible_devices
 from mtmc.evaluate.failures import failed_examination
+from mtmc.evaluate.gpu_baselines import BASELINES, GpuBaselines, too_late
 from mtmc.evaluate.gpu_builds import Builds, BuildSettings
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
@@ -44,20 +45,11 @@ from mtmc.tree import source_hash
 
 _log = logging.getLogger(__name__)
 
-BASELINES: Mapping[str, str] = {
-    "eager": "eager",
-    "torch.compile": "compile:default",
-    "torch.compile max-autotune": "compile:max-autotune-no-cudagraphs",
-    LIBRARY: LIBRARY,
-}
-"""What a version is compared with, by name: see `measure.wire.Load.baseline`."""
 MOST_SPARES, SPARE_MIB = 6, 12288
 """Processes for candidates that wait on each GPU: at most so many, and one for so much of its memory (a CUDA context
 takes half a GiB). Making one takes about half a second, so several are in the making while one is at work."""
 COMPILERS = 4
 """Processes that compile for one baseline, at most."""
-COMPILE_S = 900.0
-"""Seconds that a baseline may take to compile and to be timed."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,10 @@ class GpuSettings(EvaluatorSettings):
     sandbox: "auto" takes what protections there are, "strict" refuses to run without one of them, "off" takes none.
     baselines: what a task is compared with, of "eager", "torch.compile", "torch.compile max-autotune", which takes minutes
         for a large network, and "library", the task's class `Library` where it has one and the library is installed.
+        A search does not wait for max-autotune: it is compiled beside it, and waited for at its end.
     baselines_file: where baselines are kept between runs; empty: in the user's cache folder.
+    compile_s: wall seconds that a mode of torch.compile may take to compile. One that takes longer has no time, and a later
+        run goes on where it stood.
     profile: whether a verification asks the profiler as well.
     reuse: versions that a process may screen, one after another, as long as they are right. A CUDA driver makes one context
         at a time for the whole machine, about 8 a second: with several GPUs and small kernels that limits the rate. Above 1
@@ -86,6 +81,7 @@ class GpuSettings(EvaluatorSettings):
     sandbox: str = "auto"
     baselines: tuple[str, ...] = tuple(BASELINES)
     baselines_file: str = ""
+    compile_s: float = 900.0
     profile: bool = True
     reuse: int = 1
 
@@ -110,7 +106,7 @@ class GpuEvaluator(ThreadedEvaluator):
 
     def __init__(self, settings: GpuSettings, backend: str = "cuda") -> None:
         sandbox_mode(settings.sandbox)
-        require_numbers(settings, ("timeout_s", "memory_mib", "reuse"), ("builders", "check_variants"))
+        require_numbers(settings, ("timeout_s", "memory_mib", "reuse", "compile_s"), ("builders", "check_variants"))
         unknown = [name for name in settings.baselines if name not in BASELINES]
         if unknown:
             raise ConfigError(f"evaluator.baselines cannot have {unknown[0]!r}: use some of {', '.join(BASELINES)}")
@@ -136,35 +132,17 @@ class GpuEvaluator(ThreadedEvaluator):
         self._workers = GpuWorkers(self._all)
         self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
         self._builds = Builds(self._build_settings(), lambda: self._all[0].about().facts, self._warm_up)
+        self._baselines = GpuBaselines(settings.baselines, settings.baselines_file, self._devices[0], self._baseline)
         self._told: set[tuple[str, str]] = set()
         self._closed = False
 
     def baselines(self, task: Task) -> dict[str, Outcome]:
-        """What the task's versions are compared with: eager, torch.compile in two modes, as far as the settings name them.
+        """See `gpu_baselines.GpuBaselines.quick`. Raises: TaskError, EvaluatorError as `evaluate`."""
+        return self._baselines.quick(task)
 
-        Taken from the file of baselines where this task was measured on this hardware with these versions of torch and
-        triton before. A mode that does not compile is an outcome that says why. Modes are compiled at the same time.
-        Raises: TaskError, EvaluatorError as `evaluate`.
-        """
-        kept = BaselineFile.of(self._settings.baselines_file)
-        fingerprint = Fingerprint.of(task, self._devices[0])
-        wanted = {name: name for name in self._settings.baselines if name != LIBRARY}
-        if LIBRARY in self._settings.baselines and task.library:
-            wanted[LIBRARY] = f"{LIBRARY} {source_hash(task.library)}"
-        known = kept.find(fingerprint)
-        found = {name: known[text] for name, text in wanted.items() if text in known}
-
-        def measure(name: str) -> None:
-            found[name] = self._baseline(task, BASELINES[name], kept.begun(fingerprint))
-            if found[name].ok:  # a failure may be one of the moment
-                kept.add(fingerprint, wanted[name], found[name])
-
-        missing = [name for name in wanted if name not in found]
-        if missing:
-            with ThreadPoolExecutor(len(missing), thread_name_prefix="mtmc-baseline") as threads:
-                list(threads.map(measure, missing))
-            kept.ended(fingerprint)
-        return {name: found[name] for name in wanted}
+    def slow_baselines(self, task: Task) -> dict[str, Outcome]:
+        """See `gpu_baselines.GpuBaselines.slow`. Raises: as `baselines`."""
+        return self._baselines.slow(task)
 
     def _baseline(self, task: Task, baseline: str, caches: Path) -> Outcome:
         """A baseline's time. A mode of torch.compile does its work before the device is taken for measuring it. caches: its
@@ -176,9 +154,11 @@ class GpuEvaluator(ThreadedEvaluator):
             return self._examined(request, {}, baseline)
         self._builds.start()  # first, see there
         worker, began = self._workers.home(source_hash(task.source)), time.perf_counter()
-        process = worker.compile_first(task, mode, caches, COMPILE_S)
+        process = worker.compile_first(task, mode, caches, self._settings.compile_s)
         compiled = time.perf_counter()
-        outcome = self._examined(request, {}, baseline, worker, process)
+        if process == "late":
+            return too_late(self._settings.compile_s)
+        outcome = self._examined(request, {}, baseline, worker, None if process == "ended" else process)
         measured = time.perf_counter() - compiled
         _log.info("task %s: %s compiled in %.1f s, measured in %.1f", task.name, mode, compiled - began, measured)
         return outcome
@@ -230,6 +210,7 @@ class GpuEvaluator(ThreadedEvaluator):
         """What a GPU worker finds of a version that was built, or of a baseline. wanted: which worker; None: any. process:
         of that worker, in which the baseline is compiled already."""
         self._builds.start()
+        settings, compiles = self._settings, baseline.startswith(("compile", LIBRARY))
         waited = time.perf_counter()
         with self._workers.one_for(source_hash(request.task.source), wanted) as worker:
             queued, begun = time.perf_counter() - waited, time.perf_counter()
@@ -238,10 +219,10 @@ class GpuEvaluator(ThreadedEvaluator):
                 task=request.task,
                 source=request.source,
                 depth=request.depth,
-                check_variants=self._settings.check_variants,
-                limit_s=COMPILE_S if baseline.startswith(("compile", LIBRARY)) else self._settings.timeout_s,
+                check_variants=settings.check_variants,
+                limit_s=max(settings.compile_s, settings.timeout_s) if compiles else settings.timeout_s,
                 baseline=baseline,
-                profile=self._settings.profile,
+                profile=settings.profile,
             )
             held = time.perf_counter() - begun
         if isinstance(answer.found, Measured):

@@ -112,6 +112,11 @@ class RayEvaluator(ThreadedEvaluator):
         found: dict[str, Outcome] = self._slots.ask("baselines", self._sent(task))
         return found
 
+    def slow_baselines(self, task: Task) -> dict[str, Outcome]:
+        """See `protocols.Evaluator.slow_baselines`."""
+        found: dict[str, Outcome] = self._slots.ask("slow_baselines", self._sent(task))
+        return found
+
     def imports(self, source: str) -> Outcome | None:
         """See `protocols.Evaluator.imports`."""
         found: Outcome | None = self._slots.ask("imports", source)

@@ -49,6 +49,10 @@ class Worker:
         """See `protocols.Evaluator.baselines`."""
         return answer(self._opened(), "baselines", (task,))
 
+    def slow_baselines(self, task: Task) -> tuple[str, Any]:
+        """See `protocols.Evaluator.slow_baselines`."""
+        return answer(self._opened(), "slow_baselines", (task,))
+
     def imports(self, source: str) -> tuple[str, Any]:
         """See `protocols.Evaluator.imports`."""
         return answer(self._opened(), "imports", (source,))

@@ -28,7 +28,7 @@ from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
 
-_ASKED = ("about", "evaluate", "baselines", "imports")
+_ASKED = ("about", "evaluate", "baselines", "slow_baselines", "imports")
 
 
 class Shared(Evaluator):
@@ -52,6 +52,10 @@ class Shared(Evaluator):
     def baselines(self, task: Task) -> dict[str, Outcome]:
         """See `protocols.Evaluator.baselines`."""
         return self._evaluator.baselines(task)
+
+    def slow_baselines(self, task: Task) -> dict[str, Outcome]:
+        """See `protocols.Evaluator.slow_baselines`."""
+        return self._evaluator.slow_baselines(task)
 
     def imports(self, source: str) -> Outcome | None:
         """See `protocols.Evaluator.imports`."""
@@ -150,6 +154,11 @@ class RemoteEvaluator(Evaluator):
     def baselines(self, task: Task) -> dict[str, Outcome]:
         """See `protocols.Evaluator.baselines`."""
         found: dict[str, Outcome] = self._ask("baselines", task)
+        return found
+
+    def slow_baselines(self, task: Task) -> dict[str, Outcome]:
+        """See `protocols.Evaluator.slow_baselines`."""
+        found: dict[str, Outcome] = self._ask("slow_baselines", task)
         return found
 
     def imports(self, source: str) -> Outcome | None:

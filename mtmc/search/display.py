@@ -76,8 +76,9 @@ def terminal_bars(told: str, remaining: bool = False) -> Iterator[Any]:
 
 
 def told(name: str, progress: Progress) -> str:
-    """What is searched, in words."""
-    return f"{name}, {progress.what}" if progress.what else name
+    """What is searched, in words, and what it waits for."""
+    what = f"{name}, {progress.what}" if progress.what else name
+    return f"{what}, waits for {progress.waits}" if progress.waits else what
 
 
 def best_text(progress: Progress) -> str:

@@ -26,6 +26,7 @@ from mtmc.search.events import Event
 from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
+from mtmc.search.slow_baselines import SlowBaselines
 from mtmc.search.stagnation import Stagnation, stagnation_of
 from mtmc.store import Attempt, Batch, Legal, Store, TrialRow
 from mtmc.task import Task
@@ -40,8 +41,9 @@ class Progress:
     """What a caller is told after the root and after each batch.
 
     evaluations: spent so far, of `budget`. speedup: of the best version over the root. runtime_ms: of the best version.
-    seconds: wall time of the run so far. finished: why the search has ended, None while it goes on. what: which of several
-    searches that are told of together, "" where there is one.
+    seconds: wall time of the run so far. finished: why the search has ended, None while it goes on. waits: for what a search
+    waits that has nothing else left to do, "" while it has. what: which of several searches that are told of together, ""
+    where there is one.
     """
 
     evaluations: int
@@ -52,6 +54,7 @@ class Progress:
     runtime_kind: str | None
     seconds: float
     finished: str | None = None
+    waits: str = ""
     what: str = ""
 
 
@@ -157,7 +160,7 @@ class Run:
     pending: batches that a killed process has left in flight, to be started again. before: seconds spent before this
     process. finished: why the search has ended;
     cut_short: whether for want of a model that answers with something usable. stagnation: of its questions.
-    action_statistics: of the tree's actions. facts: what agents are told of the run.
+    action_statistics: of the tree's actions. facts: what agents are told of the run. slow_baselines: being measured.
     """
 
     store: Store
@@ -183,6 +186,7 @@ class Run:
     cut_short: bool = False
     stagnation: Stagnation = field(default_factory=Stagnation)
     facts: RunFacts = field(default_factory=RunFacts)
+    slow_baselines: SlowBaselines | None = None
     started: float = field(default_factory=time.monotonic)
     action_statistics: ActionStatistics = field(init=False)
     _actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
@@ -289,7 +293,7 @@ def rebuild(run: Run) -> None:
     run.tree = run.store.tree()
     run.action_statistics = ActionStatistics(run.tree)
     run.facts = RunFacts(
-        run.store.baselines(),
+        run.store.first_baselines(),
         run.models.versions or run.store.settings().get("versions", {}),
         _knowledge(run),
         run.settings.agents.memory_tokens,

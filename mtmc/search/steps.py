@@ -15,6 +15,7 @@ from mtmc.search.events import NewBest, TrialAsked
 from mtmc.search.legal import legal_actions
 from mtmc.search.profiling import GATE, profile_best, profiled
 from mtmc.search.run_state import Run, TrialRun
+from mtmc.search.slow_baselines import SlowBaselines, missing
 from mtmc.search.verification import verify_best
 from mtmc.store import ROOT_TRIAL, Attempt, Batch, NewNode, TrialEnd, TrialRow, coding_cost
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, source_hash
@@ -30,6 +31,7 @@ def prepare(run: Run) -> None:
     Raises: TaskError if the reference does not pass its own evaluation.
     """
     if len(run.tree) > 0:
+        _begin_slow(run)
         return
     [attempt] = run.store.attempts(ROOT_TRIAL)
     assert attempt.source is not None
@@ -46,6 +48,7 @@ def prepare(run: Run) -> None:
     run.facts = replace(run.facts, baselines=others)
     legal = legal_actions(run, root)
     run.store.add_root(NewNode(root, gate, legal), others, run.parts.evaluator.hardware)
+    _begin_slow(run)
     run.tell_node(root, legal)
     report(run)
 
@@ -162,11 +165,32 @@ def backup(run: Run, batch_id: int) -> None:
 def finish(run: Run) -> None:
     """Record that the search has ended, and why, with the search statistics: whoever looks at it needs no strategy."""
     assert run.finished is not None
+    _take_slow(run)
     run.store.keep_annotations(run.parts.strategy.annotations(run.state))
     facts = {"reason": run.finished, "evaluations": run.evaluations, "best": run.tree.best.id}
     run.store.log("finish", run.seconds, **facts, **({"cut_short": True} if run.cut_short else {}))
     _log.info("the search has ended: %s", run.finished)
     report(run)
+
+
+def _begin_slow(run: Run) -> None:
+    """Let what takes minutes to be compared with be measured beside the search, once a process."""
+    if run.slow_baselines is None and missing(run.facts.baselines) and (names := missing(run.store.baselines())):
+        run.slow_baselines = SlowBaselines(run.parts.evaluator, run.task, names)
+
+
+def _take_slow(run: Run) -> None:
+    """Wait for what is measured beside the search, as long as its wall time and whoever watches allow, and record it."""
+    if run.slow_baselines is None:
+        return
+    limit, names = run.settings.budget.wall_seconds, ", ".join(run.slow_baselines.names)
+    if run.watch.progress is not None:
+        run.watch.progress(replace(run.progress, finished=None, waits=names))
+    _log.info("the search is over (%s), and waits for %s", run.finished, names)
+    stopping = run.watch.stopping.is_set
+    found = run.slow_baselines.wait(lambda: stopping() or (limit is not None and run.seconds >= limit))
+    if found is not None:
+        run.store.keep_slow_baselines(found)
 
 
 def report(run: Run) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from mtmc.outcome import Outcome, outcome_from_json
+from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.store.database import Database
 from mtmc.store.schema import SCHEMA_VERSION
 from mtmc.task import Task
@@ -56,8 +56,16 @@ class FactTable(Database):
 
     def baselines(self) -> dict[str, Outcome]:
         """What the root is compared with besides itself, by name; empty before the root is recorded."""
-        text = self._meta("baselines")
-        return {name: outcome_from_json(each) for name, each in json.loads(text or "{}").items()}
+        return {**self.first_baselines(), **self._outcomes("slow_baselines")}
+
+    def first_baselines(self) -> dict[str, Outcome]:
+        """As `baselines`, as far as they were known when the root was recorded: what the search has gone by."""
+        return self._outcomes("baselines")
+
+    def keep_slow_baselines(self, found: Mapping[str, Outcome]) -> None:
+        """Record baselines that have come after the root."""
+        others = outcomes_text(found)
+        self._write(f"INSERT INTO meta VALUES ('slow_baselines', ?) {_REPLACE}", others)
 
     def guards(self) -> str | None:
         """What the coder's versions hold for, see `Coder.guards`; None before one was handed out, or where none is known."""
@@ -88,6 +96,14 @@ class FactTable(Database):
         plain = {node_id: dict(each) for node_id, each in notes.items()}
         self._write(f"INSERT INTO meta VALUES ('annotations', ?) {_REPLACE}", json.dumps(plain))
 
+    def _outcomes(self, key: str) -> dict[str, Outcome]:
+        return {name: outcome_from_json(each) for name, each in json.loads(self._meta(key) or "{}").items()}
+
     def _meta(self, key: str) -> Any:
         rows = self._all("SELECT value FROM meta WHERE key = ?", key)
         return rows[0][0] if rows else None
+
+
+def outcomes_text(outcomes: Mapping[str, Outcome]) -> str:
+    """Outcomes by name, as the table has them."""
+    return json.dumps({name: outcome_to_json(outcomes[name]) for name in sorted(outcomes)})

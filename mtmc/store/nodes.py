@@ -8,9 +8,9 @@ from typing import Any
 
 from mtmc.action import Action, action_from_json, action_to_json
 from mtmc.errors import RunError
-from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
+from mtmc.outcome import Cost, Outcome, outcome_from_json
 from mtmc.store.attempts import coding_cost
-from mtmc.store.facts import FactTable
+from mtmc.store.facts import FactTable, outcomes_text
 from mtmc.store.rows import Legal, NewNode
 from mtmc.tree import ROOT_ID, KernelNode, Tree
 
@@ -25,8 +25,7 @@ class NodeTable(FactTable):
         """Record the root, what it is compared with besides itself, and the hardware that runtimes are for."""
         with self._writing() as connection:
             insert_nodes(connection, [root])
-            others = json.dumps({name: outcome_to_json(baselines[name]) for name in sorted(baselines)})
-            facts = [("baselines", others), ("hardware", hardware)]
+            facts = [("baselines", outcomes_text(baselines)), ("hardware", hardware)]
             connection.executemany("INSERT INTO meta VALUES (?, ?) ON CONFLICT DO NOTHING", facts)
 
     def has_root(self) -> bool:

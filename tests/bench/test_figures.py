@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from mtmc.bench.figures import by_level, fast_p, geometric_mean, level_figures, mean, speedups
-from mtmc.bench.report import left_out, markdown, note, without_dissolved
+from mtmc.bench.report import left_out, markdown, note, untimed, without_dissolved
 from mtmc.bench.row import AUTOTUNE, BETTER, COMPILE, EAGER, Failure, row_from_json, row_to_json
 from tests.bench.faults import row
 
@@ -104,5 +107,16 @@ def test_a_problem_whose_output_tells_nothing_has_no_speedup_and_is_named() -> N
 
 def test_rows_of_before_there_was_such_a_thing_can_be_read() -> None:
     old = row_to_json(ROWS[0])
+    del old["untimed"]  # of which a row did not always tell
     del old["undecided"]
     assert row_from_json(old) == ROWS[0]
+
+
+def test_a_baseline_without_a_time_is_named_with_its_reason() -> None:
+    late = {AUTOTUNE: "timeout: Timeout: not compiled after 900 s"}
+    rows = [replace(row, untimed=late) for row in ROWS[:2]] + list(ROWS[2:])
+    assert untimed(ROWS) == "" and untimed(rows) in markdown(rows, [], {}, False)
+    assert untimed(rows).splitlines()[-1] == (
+        f"- {AUTOTUNE}: {ROWS[0].id}, {ROWS[1].id} (timeout: Timeout: not compiled after 900 s)"
+    )
+    assert all(row_from_json(json.loads(json.dumps(row_to_json(row)))) == row for row in rows)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,13 +17,14 @@ import torch
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.devices import Device
+from mtmc.evaluate.gpu_baselines import AUTOTUNED, BASELINES, GpuBaselines, too_late
 from mtmc.evaluate.measure import compile_ahead
 from mtmc.evaluate.measure.compile_ahead import Prepared
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.outcome import Outcome
-from mtmc.task import task_from_source
+from mtmc.task import Task, task_from_source
 from tests.evaluate.evaluate_sources import PRODUCT
 
 ONCE = f"""
@@ -156,11 +158,12 @@ def test_who_ends_gives_up_its_turn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("baseline", ["eager", "compile:default"])
 def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
-    from mtmc.evaluate.gpu import GpuEvaluator
+    from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 
     task, asked, examined = task_from_source(PRODUCT, "t"), list[tuple[object, ...]](), list[tuple[object, ...]]()
     worker = type("Worker", (), {"compile_first": lambda self, *given: asked.append(given) or "process"})()
     evaluator = object.__new__(GpuEvaluator)
+    evaluator._settings = GpuSettings()
     evaluator._workers, evaluator._builds = GpuWorkers([worker]), SimpleNamespace(start=lambda: None)
     evaluator._examined = lambda request, metrics, *given: examined.append(given)  # type: ignore[method-assign]
     evaluator._baseline(task, baseline, Path("caches"))
@@ -170,50 +173,114 @@ def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
         assert asked[0][:3] == (task, "default", Path("caches")) and examined == [(baseline, worker, "process")]
 
 
-def test_modes_are_compiled_at_the_same_time(tmp_path: Path) -> None:
-    from mtmc.evaluate.gpu import BASELINES, LIBRARY, GpuEvaluator, GpuSettings
+@pytest.mark.parametrize(("how", "again"), [("ended", True), ("late", False)])
+def test_one_that_was_late_is_not_begun_anew(how: str, again: bool) -> None:
+    from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 
-    names = [name for name in BASELINES if name != LIBRARY]  # of which the task has none
-    all_at_work = threading.Barrier(len(names), timeout=60.0)
+    examined = list[tuple[object, ...]]()
+    worker = type("Worker", (), {"compile_first": lambda self, *given: how})()
     evaluator = object.__new__(GpuEvaluator)
-    evaluator._settings = GpuSettings(baselines_file=str(tmp_path / "baselines.json"))
-    evaluator._devices = [Device.host()]
+    evaluator._settings = GpuSettings(compile_s=3.0)
+    evaluator._workers, evaluator._builds = GpuWorkers([worker]), SimpleNamespace(start=lambda: None)
+    evaluator._examined = lambda request, metrics, *given: examined.append(given)  # type: ignore[method-assign]
+    found = evaluator._baseline(task_from_source(PRODUCT, "t"), "compile:default", Path("caches"))
+    assert examined == ([("compile:default", worker, None)] if again else [])
+    assert again or found == too_late(3.0)
 
-    def made(task: object, baseline: str, caches: Path) -> Outcome:
+
+QUICK = ("eager", "torch.compile")
+
+
+def baselines(path: Path, measure: Callable[[Task, str, Path], Outcome], names: Sequence[str]) -> GpuBaselines:
+    return GpuBaselines(names, str(path / "baselines.json"), Device.host(), measure)
+
+
+def kept(path: Path, task: Task) -> Mapping[str, Outcome]:
+    return BaselineFile.of(str(path / "baselines.json")).find(Fingerprint.of(task, Device.host()))
+
+
+def test_baselines_are_measured_at_the_same_time(tmp_path: Path) -> None:
+    all_at_work, task = threading.Barrier(2, timeout=60.0), task_from_source(PRODUCT, "t")
+
+    def made(task: Task, baseline: str, caches: Path) -> Outcome:
         all_at_work.wait()
-        status = "build_error" if "autotune" in baseline else "ok"
+        status = "build_error" if "compile" in baseline else "ok"
         return Outcome(status, runtime_ms=1.0 if status == "ok" else None)
 
-    evaluator._baseline = made  # type: ignore[method-assign, assignment]
+    found = baselines(tmp_path, made, QUICK).quick(task)
+    assert list(found) == list(QUICK) and [each.ok for each in found.values()] == [True, False]
+    assert kept(tmp_path, task).keys() == {"eager"}, "a failure may be one of the moment"
+
+
+def test_nobody_waits_for_max_autotune(tmp_path: Path) -> None:
+    asked, task = list[str](), task_from_source(PRODUCT, "t")
+
+    def made(task: Task, baseline: str, caches: Path) -> Outcome:
+        asked.append(baseline)
+        return Outcome("ok", runtime_ms=1.0)
+
+    names = [*QUICK, AUTOTUNED]
+    of_task = baselines(tmp_path, made, names)
+    found = of_task.quick(task)
+    assert list(found) == names and [each.status for each in found.values()] == ["ok", "ok", "not_run"]
+    assert asked.count(BASELINES[AUTOTUNED]) == 0 and AUTOTUNED not in kept(tmp_path, task)
+    assert of_task.slow(task) == {AUTOTUNED: Outcome("ok", runtime_ms=1.0)}
+    assert all(each.ok for each in baselines(tmp_path, made, names).quick(task).values()), (
+        "what is kept is known at once"
+    )
+    assert sorted(asked) == sorted(BASELINES[name] for name in names), "each once"
+    assert baselines(tmp_path, made, QUICK).slow(task) == {}, "one that the settings leave out is never asked for"
+
+
+def test_a_mode_that_is_late_goes_on_where_it_stood(tmp_path: Path) -> None:
+    """What torch.compile has found out is kept until its time is known, or it fails."""
+    task, seen = task_from_source(PRODUCT, "t"), list[list[str]]()
+
+    def late(task: Task, baseline: str, caches: Path) -> Outcome:
+        caches.mkdir(parents=True, exist_ok=True)
+        (caches / "found").touch()
+        return too_late(7.0)
+
+    def ended(task: Task, baseline: str, caches: Path) -> Outcome:
+        seen.append(os.listdir(caches))
+        return Outcome("build_error")
+
+    found = baselines(tmp_path, late, [AUTOTUNED]).slow(task)[AUTOTUNED]
+    assert found.status == "timeout" and "after 7 s: give more evaluator.compile_s" in found.verdict
+    assert not kept(tmp_path, task)
+    baselines(tmp_path, ended, [AUTOTUNED]).slow(task)
+    assert seen == [["found"]] and not list((tmp_path / "baselines.compiling").iterdir())
+
+
+def test_quick_ones_leave_what_max_autotune_has_found_out(tmp_path: Path) -> None:
     task = task_from_source(PRODUCT, "t")
-    found = evaluator.baselines(task)
-    assert list(found) == names and [each.ok for each in found.values()] == [True, True, False]
-    kept = BaselineFile.of(evaluator._settings.baselines_file).find(Fingerprint.of(task, evaluator._devices[0]))
-    assert kept.keys() == {"eager", "torch.compile"}, "a failure may be one of the moment"
+
+    def made(task: Task, baseline: str, caches: Path) -> Outcome:
+        caches.mkdir(parents=True, exist_ok=True)
+        return Outcome("ok", runtime_ms=1.0)
+
+    of_task = baselines(tmp_path, made, ["torch.compile", AUTOTUNED])
+    of_task.quick(task)
+    assert len(list((tmp_path / "baselines.compiling").iterdir())) == 1
+    of_task.slow(task)
+    assert not list((tmp_path / "baselines.compiling").iterdir())
 
 
 def test_what_a_cut_off_compiler_has_found_out_waits_for_the_next(tmp_path: Path) -> None:
-    from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
-
     task, seen = task_from_source(PRODUCT, "t"), list[list[str]]()
-    evaluator = object.__new__(GpuEvaluator)
-    evaluator._settings = GpuSettings(baselines=("torch.compile",), baselines_file=str(tmp_path / "baselines.json"))
-    evaluator._devices = [Device.host()]
 
-    def cut_off(task: object, baseline: str, caches: Path) -> Outcome:
+    def cut_off(task: Task, baseline: str, caches: Path) -> Outcome:
         caches.mkdir(parents=True)
         (caches / "found").touch()
         raise EvaluatorError("closed")
 
-    def ended(task: object, baseline: str, caches: Path) -> Outcome:
+    def ended(task: Task, baseline: str, caches: Path) -> Outcome:
         seen.append(os.listdir(caches))
         return Outcome("ok", runtime_ms=1.0)
 
-    evaluator._baseline = cut_off  # type: ignore[method-assign, assignment]
     with pytest.raises(EvaluatorError, match="closed"):
-        evaluator.baselines(task)
-    evaluator._baseline = ended  # type: ignore[method-assign, assignment]
-    assert evaluator.baselines(task)["torch.compile"].ok
+        baselines(tmp_path, cut_off, ["torch.compile"]).quick(task)
+    assert baselines(tmp_path, ended, ["torch.compile"]).quick(task)["torch.compile"].ok
     assert seen == [["found"]] and not list((tmp_path / "baselines.compiling").iterdir())
 
 

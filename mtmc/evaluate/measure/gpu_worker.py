@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from mtmc.errors import CLOSED, EvaluatorError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
@@ -101,11 +101,11 @@ class GpuWorker:
         with self._lock, self._turns, self._oracle.silence():
             yield self._settings.visible
 
-    def compile_first(self, task: Task, mode: str, caches: Path, limit_s: float) -> Process | None:
+    def compile_first(self, task: Task, mode: str, caches: Path, limit_s: float) -> Process | Literal["ended", "late"]:
         """Compile a task's reference beside what is examined, in a process that its baseline is measured in then.
 
         mode: of torch.compile. caches: folder of what it keeps, below `GpuWorkerSettings.compiling`. Returns: that process;
-        None where it has ended or is not done in time, so that the baseline begins anew and says why."""
+        "ended" where it has, so that the baseline begins anew and says why; "late" where it is not done in `limit_s`."""
         self.about()  # there is an oracle for it to connect to
         done = self._settings.cache / f"compiled-{secrets.token_hex(16)}"
         self._preparing.acquire()
@@ -123,9 +123,10 @@ class GpuWorker:
             return process
         with self._lock:
             self._unwanted = (*self._unwanted, process.token)
+        late = not process.end.done()
         why = why_ended("it took too long", process.end)
         _log.info("task %s was not compiled ahead (%s): %s", task.name, mode, why)
-        return None
+        return "late" if late else "ended"
 
     def examine(self, process: Process | None = None, **fields: Any) -> tuple[Answer, JobResult[None] | None]:
         """One examination, see `oracle.Examine` for the fields but the token. process: in which it is made first.
