@@ -22,6 +22,7 @@ from mtmc.rewrite.lines import REFERENCE_FILE, lines_in
 from mtmc.rewrite.passing import without_passing_on
 from mtmc.task import Task, Variant, apply_constants
 from mtmc.task.exporting import quiet_export
+from mtmc.task.recurrent import exported_quickly
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +79,13 @@ def _export(
     module = types.ModuleType("mtmc_reference")
     sys.modules[module.__name__] = module
     try:
-        with quiet_export(), FakeTensorMode() if fake else nullcontext(), torch.no_grad(), _converting():
+        with (
+            quiet_export(),
+            FakeTensorMode() if fake else nullcontext(),
+            torch.no_grad(),
+            _converting(),
+            exported_quickly(),
+        ):
             exec(compile(source, REFERENCE_FILE, "exec", dont_inherit=True), module.__dict__)
             model = module.Model(*getattr(module, variant.init_inputs)())
             plain = _as_buffers(model) if fake else set()

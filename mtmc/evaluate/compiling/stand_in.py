@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from mtmc.task import recurrent
+
 DEVICE = "cuda:0"
 _DO_NOTHING = ("set_device", "set_stream", "init", "empty_cache", "reset_peak_memory_stats")
 _OF_MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
@@ -46,7 +48,8 @@ def install() -> str:
 
 
 def quicken() -> None:
-    """Leave out of forwards on fake tensors what costs time and changes nothing there: drawing numbers, seeding devices."""
+    """Leave out of forwards on fake tensors what costs time and changes nothing there: drawing numbers, seeding devices, the
+    steps of recurrent layers."""
     import torch
 
     def same(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -58,6 +61,10 @@ def quicken() -> None:
     for device in (torch.cuda, torch.xpu, torch.mtia):
         for name in ("manual_seed", "manual_seed_all"):
             setattr(device, name, lambda seed: None)
+    for name in recurrent.NAMES:
+        setattr(torch._VF, name, recurrent.quick_call(name, getattr(torch._VF, name)))
+        packet = getattr(torch.ops.aten, name)  # what a version calls where its reference has a module
+        packet.input = recurrent.quick_call(name, packet.input)
 
 
 def _has_fake_cuda() -> bool:
