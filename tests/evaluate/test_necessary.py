@@ -102,7 +102,7 @@ def work_of(forward: Forward) -> tuple[Work, int]:
     changed = [at for at in range(2) if not torch.equal(before[at], trial[at])]
     found = necessary(given, [WEIGHT], [given[at] for at in changed], lambda: flat_tensors(forward(*given)))
     written = sum(tensor.numel() * tensor.element_size() for tensor in [*outputs, *(trial[at] for at in changed)])
-    return Work(found.read, 0, found.written, 0, "float32"), written
+    return Work(found.read, 0, found.written), written
 
 
 @pytest.mark.parametrize("name", [*AS_IT_IS, *MADE])

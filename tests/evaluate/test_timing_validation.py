@@ -13,6 +13,7 @@ from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TimingBudget
 from mtmc.evaluate.measure.conversation import Failed
+from mtmc.evaluate.measure.flops import Product
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.reference_state import Work
 from mtmc.evaluate.measure.samples import Samples
@@ -33,7 +34,7 @@ from mtmc.outcome import Diagnosis
 
 H100 = HARDWARE["H100"]
 TABLE = OverheadTable(Overhead(((0, 0.15), (1 << 28, 0.15))), Overhead(((0, 0.5), (1 << 28, 0.5))), 0.06)
-WORK = Work(335_000_000, 0, 1000, 0, "float32")  # 0.1 ms to read at 3350 GB/s
+WORK = Work(335_000_000, 0, 1000)  # 0.1 ms to read at 3350 GB/s
 
 
 LATE = {"lates": [0.02] * 12}
@@ -311,8 +312,13 @@ def test_a_forward_without_device_work_is_rejected():
 
 
 def test_least_time_is_bytes_or_products_whichever_is_longer():
-    assert Work(3_350_000_000, 0, 0, 0, "float32").least_ms(H100) == pytest.approx(1.0)
+    def least_ms(*products: Product) -> float:
+        return Work(0, 0, 0, products=products).least_ms(H100)
+
+    assert Work(3_350_000_000, 0, 0).least_ms(H100) == pytest.approx(1.0)
     # fp32 products run as three in TF32: 494.7 / 3 TFLOP/s
-    assert Work(0, 0, 0, 164_900_000_000, "float32").least_ms(H100) == pytest.approx(1.0)
-    assert Work(0, 0, 0, 164_900_000_000, "float32", 164_900_000_000).least_ms(H100) == pytest.approx(1 / 3)
-    assert Work(0, 0, 0, 989_400_000_000, "bfloat16").least_ms(H100) == pytest.approx(1.0)
+    assert least_ms(Product("fp32", "tf32x3", 164_900_000_000)) == pytest.approx(1.0)
+    assert least_ms(Product("fp32", "tf32", 164_900_000_000)) == pytest.approx(1 / 3)
+    half = Product("fp16", None, 494_700_000_000)
+    assert least_ms(half, half) == pytest.approx(1.0)
+    assert least_ms(half, Product("fp32", "tf32x3", 164_900_000_000)) == pytest.approx(1.5)

@@ -19,7 +19,7 @@ from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import Slots
 from mtmc.evaluate.measure.cases_ahead import CasesAhead
 from mtmc.evaluate.measure.clock import TaskOverhead
-from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
+from mtmc.evaluate.measure.flops import CountedProducts, Product
 from mtmc.evaluate.measure.reference_cache import memory_of as device_memory
 from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
@@ -31,7 +31,7 @@ from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.necessary import necessary
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.evaluate.reference.returned import flatten
-from mtmc.hardware import Hardware, tensor_rate
+from mtmc.hardware import Hardware
 from mtmc.task import Task, Variant
 from mtmc.task.quantized import readable
 from mtmc.task.tensors import flat_tensors, map_tensors
@@ -42,29 +42,21 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Work:
     """Of one forward: bytes of the inputs that must be read, of the weights, and of what must be written (see `necessary`),
-    and the flops of its products (torch's flop counter: matrix products, convolutions, attention), whose factors are of type
-    `dtype`. tf32_flops: of these, in fp32, what torch's flags let the library do in TF32: convolutions, unless that is
-    switched off."""
+    and the flops of its products (torch's flop counter: matrix products, convolutions, attention). products: each with
+    what it takes at least, see `CountedProducts`."""
 
     input_bytes: int
     weight_bytes: int
     output_bytes: int
-    flops: int
-    dtype: str
-    tf32_flops: int = 0
+    flops: int = 0
+    products: tuple[Product, ...] = ()
 
     def least_ms(self, gpu: Hardware) -> float:
         """Time at the peaks of a GPU: every byte once, every product in the fastest way that keeps its precision."""
         moved = self.input_bytes + self.weight_bytes + self.output_bytes
-        products = self._products_ms("tf32x3", self.flops - self.tf32_flops, gpu)
-        return max(moved / (gpu.dram_gbs * 1e6), products + self._products_ms("tf32", self.tf32_flops, gpu))
-
-    def _products_ms(self, precision: str, flops: int, gpu: Hardware) -> float:
-        rate, products = tensor_rate(_SHORT.get(self.dtype, "fp16"), precision, gpu)
-        return flops * products / (rate * 1e9)
+        return max(moved / (gpu.dram_gbs * 1e6), sum(each.least_ms(gpu) for each in self.products))
 
 
-_SHORT = {"float32": "fp32", "float64": "fp64"}
 DRAWS, TRIES, TRIED_S = 4, 32, 8.0
 """Of inputs, and of pieces of each input in each of them, where it is tried what the result hangs on; counted work for all,
 see `mattering.WORK_S`."""
@@ -188,12 +180,10 @@ class ReferenceState:
             given = flatten(reference.run(drawn, seed))[0]
             return flat_tensors([given, [find(model, path) for path in effects.state]])
 
-        with flop_counter() as products:
+        with CountedProducts() as counted:
             moved = necessary(inputs, list(kept.values()), changing, forward)
-        floating = [tensor for tensor in inputs if tensor.is_floating_point()]
-        name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
-        flops = int(products.get_total_flops())
-        return Work(moved.read, dense(list(kept.values())), moved.written, flops, name, tf32_flops(products, name))
+        weights = dense(list(kept.values()))
+        return Work(moved.read, weights, moved.written, counted.flops, tuple(counted.products))
 
     @cached_property
     def bytes_that_matter(self) -> int:
