@@ -25,6 +25,7 @@ from mtmc.optimizations.resources import asks_as_much
 from mtmc.optimizations.specialize import Specialize
 from mtmc.optimizations.split import Split
 from mtmc.optimizations.stop import Stop
+from mtmc.optimizations.symmetry import Symmetry
 from mtmc.optimizations.tile import Tile
 from mtmc.optimizations.vectorize import Vectorize
 from mtmc.optimizations.version import Version
@@ -45,6 +46,7 @@ KINDS: dict[str, Optimization] = {
         Reorder(),
         Vectorize(),
         Split(),
+        Symmetry(),
         Persist(),
         Descriptors(),
         Specialize(),

@@ -15,6 +15,7 @@ from mtmc.rewrite.templates import positions, softmax_product
 from mtmc.rewrite.templates.conv_kernel import product_sizes
 from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
+from mtmc.rewrite.templates.product_symmetric import SETTING as SYMMETRIC
 
 PAGE = """\
 # persist
@@ -111,4 +112,6 @@ def _tiles(version: Version, stage: Stage) -> tuple[int, int]:
         -(-size[0] // stage.number(block))
         for size, block in ((found.m, "block_m"), (found.n, "block_n"), (found.k, "block_k"))
     )
+    if dict(stage.schedule).get(SYMMETRIC):
+        return batch * (m * (m + 1) // 2), 0
     return batch * m * n, 0 if found.batch else k

@@ -9,7 +9,7 @@ second kernel adds up the parts. Groups of rows may have a right operand each (s
 "descriptors" tiles are read through tensor descriptors where the operands' rows begin at multiples of 16 bytes. With
 "right" = "transposed" the kernel gets a copy of a right operand [k, n] as [n, k], which is how the tensor cores read fp32
 numbers and those of 8 bits. Sums of products of 8-bit numbers are kept in fp32 between slices; with "sums" = "fast" the
-tensor cores keep them, in fewer bits.
+tensor cores keep them, in fewer bits. With "symmetric" half of a symmetric product's tiles are made (`product_symmetric`).
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from mtmc.rewrite.templates.product_dispatch import dispatch_of
 from mtmc.rewrite.templates.product_groups import blocks_in_launcher, grouped_tile
 from mtmc.rewrite.templates.product_kernel import ProductKernel
 from mtmc.rewrite.templates.product_statistics import MOST_ROWS
+from mtmc.rewrite.templates.product_symmetric import SETTING as SYMMETRIC
+from mtmc.rewrite.templates.product_symmetric import SIDE, is_symmetric, tiles_of_half
 from mtmc.rewrite.templates.product_tiles import SPECIAL, Sizes, launcher_lines
 from mtmc.rewrite.templates.product_turned import NAME, turn, turn_launch, turn_lines
 from mtmc.rewrite.templates.shares import crowded, shares
@@ -85,6 +87,7 @@ class Matmul:
             **(_looking_tile(found) if found.statistics else {}),
             **(grouped_tile(graph, found) if found.offsets else {}),
             **({"right": "transposed"} if _should_transpose(graph, body, found) else {}),
+            **({SYMMETRIC: 0} if is_symmetric(graph, body, found) else {}),
         }
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
@@ -251,13 +254,16 @@ class _Assembler:
             return f"{ops}: BLOCK_M x BLOCK_N tiles of the product, every program one after the other."
         if self.kernel.found.reduces:
             return f"{ops}: BLOCK_M rows a program, the product is reduced as it is made and never written."
+        if self.kernel.symmetric:
+            return f"{ops}: a tile on or above the diagonal a program, and what it is below."
         return f"{ops}: a BLOCK_M x BLOCK_N tile of the product a program."
 
     def _grid(self) -> tuple[str, ...]:
         down = f"triton.cdiv({self.m}, {self.tile['block_m']})"
         if groups := self.kernel.found.groups:
             down = blocks_in_launcher(self.m, self._size(groups, "n_groups"), self.tile["block_m"])
-        tiles = f"{down} * triton.cdiv({self.n}, {self.tile['block_n']})"
+        across = f"triton.cdiv({self.n}, {self.tile['block_n']})"
+        tiles = tiles_of_half(across) if self.kernel.symmetric else f"{down} * {across}"
         if self.kernel.streaming:
             return (str(self.kernel.streaming),)
         if self.kernel.persistent:
@@ -278,6 +284,13 @@ class _Assembler:
         doc = "Copy a tile of the right operand, turned."
         return kernel_text(writer, (), (NAME,), [key for key, _ in launch.constants], doc)
 
+    def _shared_tile(self) -> tuple[tuple[int, int], tuple[str, str]]:
+        """The tile of the kernel that adds up shares, and how many programs it takes along two axes."""
+        if self.kernel.symmetric:
+            side = min(SIDE, self.stage.number("block_m"))
+            return (side, side), (tiles_of_half(f"triton.cdiv({self.n}, {side})"), "1")
+        return (16, 128), (f"triton.cdiv({self.m}, 16)", f"triton.cdiv({self.n}, 128)")
+
     def _second(self, lines: list[str]) -> str:
         """Print the second kernel and add its launch to the launcher's lines."""
         kernel, stores, shares = self.kernel, self.body.stores, self.kernel.shares
@@ -295,8 +308,9 @@ class _Assembler:
         elif kernel.split_k > 1:
             writer, doc = combine_k(kernel), "Add up the shares of the product."
             wide = f"{kernel.split_k} * {self.batch} * {self.m} * {self.n} >= 2**31"
-            constants = (("WIDE", wide), ("BLOCK_M", "16"), ("BLOCK_N", "128"), ("SPLIT", str(kernel.split_k)))
-            tiles = (f"triton.cdiv({self.m}, 16)", f"triton.cdiv({self.n}, 128)")
+            tile, tiles = self._shared_tile()
+            blocks = zip(("BLOCK_M", "BLOCK_N"), map(str, tile), strict=True)
+            constants = (("WIDE", wide), *blocks, ("SPLIT", str(kernel.split_k)))
             grid = (*tiles, self.batch) if kernel.found.batch else tiles
         else:
             writer, doc = combine_n(kernel), "Put together what the programs found in their columns."

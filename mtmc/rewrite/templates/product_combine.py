@@ -8,6 +8,7 @@ from mtmc.rewrite.templates.pointwise import Variables
 from mtmc.rewrite.templates.product_kernel import ProductKernel, preset_sizes
 from mtmc.rewrite.templates.product_programs import INSIDE_TILE
 from mtmc.rewrite.templates.product_rows import put_together
+from mtmc.rewrite.templates.product_symmetric import fold_lines, mirror, rectangle
 from mtmc.rewrite.templates.writer import Writer
 
 
@@ -15,8 +16,11 @@ def combine_k(kernel: ProductKernel) -> Writer:
     """Adds up the shares of the sum over k and does what comes after the product."""
     writer = Writer(kernel.graph, kernel.body, f"{kernel.name}_combine_kernel")
     preset_sizes(writer, kernel.found)
-    writer.line("rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
-    writer.line("cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
+    if kernel.symmetric:
+        _half(kernel, writer)
+    down, across = ("block_m", "block_n") if kernel.symmetric else ("tl.program_id(0)", "tl.program_id(1)")
+    writer.line(f"rows = {down} * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
+    writer.line(f"cols = {across} * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
     writer.widen("rows")
     writer.line(f"row_mask = rows < {kernel.n_m}")
     writer.line(f"col_mask = cols < {kernel.n_n}")
@@ -30,7 +34,18 @@ def combine_k(kernel: ProductKernel) -> Writer:
     variables: Variables = {dot: dot}
     kernel.after(kernel.found.after, kernel.groups(), variables, writer)
     kernel.store_wide(writer, variables)
+    if kernel.symmetric:
+        mirror(kernel, writer, variables, lambda turned: kernel.store_wide(writer, turned), even=False)
     return writer
+
+
+def _half(kernel: ProductKernel, writer: Writer) -> None:
+    """Which tile a program has, of those on and above the diagonal."""
+    across = f"tl.cdiv({kernel.n_n}, BLOCK_N)"
+    _, wide = rectangle(across)
+    writer.line(f"block_m = tl.program_id(0) // ({wide})")
+    writer.line(f"block_n = tl.program_id(0) % ({wide})")
+    fold_lines(writer, across)
 
 
 def combine_parts(kernel: ProductKernel) -> Writer:

@@ -18,6 +18,8 @@ from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store
 from mtmc.rewrite.templates.product_rows import row_work, write_rows
 from mtmc.rewrite.templates.product_scales import add_scaled
 from mtmc.rewrite.templates.product_statistics import write_statistics
+from mtmc.rewrite.templates.product_symmetric import SETTING as SYMMETRIC
+from mtmc.rewrite.templates.product_symmetric import check_symmetric, fold_lines, rectangle, tiles_of_half
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS, Tiles, make_descriptors, read_tiles, store_results
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.writer import Writer
@@ -38,6 +40,7 @@ class ProductKernel:
         self.swapped = bool(schedule.get("swapped", 0))
         self.fast_sums = schedule.get("sums") == "fast"
         self.transposed_copy = schedule.get("right") == "transposed"
+        self.symmetric = bool(schedule.get(SYMMETRIC, 0))
         self._check()
         self.writer = Writer(graph, body, f"{name}_kernel")
         self.n_batch, self.n_m, self.n_n = preset_sizes(self.writer, self.found)
@@ -66,10 +69,12 @@ class ProductKernel:
             raise NotCovered("warps of their own for loads of a product whose operands have changed places")
         if self.transposed_copy and not can_transpose(self.body, found):
             raise NotCovered("a right operand that is transposed already, or is needed elsewhere as it is")
-        if self.back and (found.reduces or found.offsets or self.way.stored or self.way.parts > 1):
+        if self.back and (found.reduces or found.offsets or self.way.stored or self.way.parts > 1 or self.symmetric):
             raise NotCovered(
                 "results in another order of a product that is reduced, in groups, or stored in another way"
             )
+        if self.symmetric:
+            check_symmetric(self.graph, self.body, found, self.stage)
         whole = not (found.reduces or self.split_k > 1 or self.streaming)
         self.way.check(self.graph, self.body, found, whole)
         if self.specialized and (not (whole and self.way.own) or found.before or len(found.factors) > 1):
@@ -139,7 +144,9 @@ class ProductKernel:
             writer.line("    batch = batch.to(tl.int64)")
 
     def tiles(self) -> str:
-        """Number of tiles of one product."""
+        """Number of tiles of one product that are made."""
+        if self.symmetric:
+            return tiles_of_half(self._across())
         return f"{self._down()} * tl.cdiv({self.n_n}, BLOCK_N)"
 
     def _down(self) -> str:
@@ -148,9 +155,13 @@ class ProductKernel:
             return blocks_in_kernel(self.n_m, self.writer.size(self.found.groups))
         return f"tl.cdiv({self.n_m}, BLOCK_M)"
 
+    def _across(self) -> str:
+        """Number of blocks of columns."""
+        return f"tl.cdiv({self.n_n}, BLOCK_N)"
+
     def block_order(self, writer: Writer) -> None:
         """Which tile `program` stands for."""
-        down, across = self._down(), f"tl.cdiv({self.n_n}, BLOCK_N)"
+        down, across = rectangle(self._across()) if self.symmetric else (self._down(), self._across())
         first, second = ("m", "n") if self.stage.setting("order") == "mn" else ("n", "m")
         long, short = (down, across) if first == "m" else (across, down)
         writer.comment(
@@ -163,6 +174,8 @@ class ProductKernel:
         writer.line(f"inside = program % (GROUP_M * blocks_{second})")
         writer.line(f"block_{first} = group * GROUP_M + inside % group_size")
         writer.line(f"block_{second} = inside // group_size")
+        if self.symmetric:
+            fold_lines(writer, self._across())
 
     def groups(self) -> tuple[Group, ...]:
         """Iteration space of what comes after the product."""

@@ -23,6 +23,7 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables
 from mtmc.rewrite.templates.product import Product, lie_as_matrices, rights_across
 from mtmc.rewrite.templates.product_operands import Operands
+from mtmc.rewrite.templates.product_symmetric import mirror
 from mtmc.rewrite.templates.writer import Writer
 
 BY_LAUNCHER, BY_KERNEL = "descriptors", "own_descriptors"
@@ -102,6 +103,7 @@ class TiledProduct(Protocol):
     variables: Variables
     way: Tiles
     operands: Operands
+    symmetric: bool
     n_batch: str
     n_m: str
     n_n: str
@@ -190,6 +192,9 @@ def store_results(kernel: TiledProduct) -> None:
     if parts == 1:
         kernel.after(kernel.found.after, kernel.groups(), kernel.variables, writer)
         _store(kernel, kernel.variables, "")
+        if kernel.symmetric:
+            other = ("block_n", "block_m")
+            mirror(kernel, writer, kernel.variables, lambda turned: _store(kernel, turned, "", other))
         return
     names = [factor.dot.name for factor in kernel.found.factors]
     pieces = {name: _split(writer, name, parts) for name in names}
@@ -215,16 +220,18 @@ def _split(writer: Writer, name: str, parts: int) -> list[str]:
     return pieces
 
 
-def _store(kernel: TiledProduct, variables: Variables, before: str) -> None:
-    """Store a tile, or the part of it that begins `before` columns later."""
+def _store(
+    kernel: TiledProduct, variables: Variables, before: str, blocks: tuple[str, str] = ("block_m", "block_n")
+) -> None:
+    """Store a tile, or the part of it that begins `before` columns later. blocks: down and across, which tile it is."""
     writer, values = kernel.writer, kernel.body.stores
     if kernel.way.stored:
         writer.line("if DESCRIBED:")
         for value in values:
             result = f"{variables[value]}.to({value}_ptr.dtype.element_ty)"
             tiles = kernel.found.tiles_of(value)
-            row = _row(kernel, value, kernel.n_m, "block_m * BLOCK_M")
-            writer.line(f"    {tiles}.store([{row}, block_n * BLOCK_N{before}], {result})")
+            row = _row(kernel, value, kernel.n_m, f"{blocks[0]} * BLOCK_M")
+            writer.line(f"    {tiles}.store([{row}, {blocks[1]} * BLOCK_N{before}], {result})")
         writer.line("else:")
     writer.level += int(kernel.way.stored)
     kernel.store_wide(writer, variables)

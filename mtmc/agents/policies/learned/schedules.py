@@ -66,6 +66,8 @@ def _tiled(settings: dict[str, int], facts: StageFacts, gpu: Hardware, threads: 
     split = settings.get("split_k", 1)
     shared = settings.get("num_stages", 1) * (m * k + k * n) * facts.width / gpu.shared_per_block
     waste = 1.0 - facts.m * facts.n / (tiles * m * n)
+    if settings.get("symmetric"):  # half of the tiles, and the diagonal
+        tiles = (tiles + math.ceil(facts.m / m)) // 2
     programs = settings.get("stream_k") or tiles * split
     steps = max(1.0, facts.k * tiles / (k * programs))
     numbers = _numbers(programs, gpu, m * n / threads, shared, steps, waste)
