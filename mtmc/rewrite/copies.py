@@ -30,9 +30,9 @@ class Copies:
         self._made = dict[Copy, str]()
         self._turns = self._rounds = False
 
-    def helpers(self) -> list[str]:
-        """The texts of the kernels that make them."""
-        return helpers(self._turns, self._rounds)
+    def helpers(self, given: bool = False) -> list[str]:
+        """The texts of the kernels that make them. given: see `channels_copy.helpers`."""
+        return helpers(self._turns, self._rounds, given)
 
     def kept(self, value: str, last: bool = True, rounded: bool = False) -> str | None:
         """The copy of a value that is made already."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from mtmc.errors import CoderError
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Ref
+from mtmc.rewrite.templates.channels_copy import LAUNCHER
 from mtmc.task import Task
 
 _HELPER = '''\
@@ -108,6 +109,27 @@ _CHANGING = (
 )
 """What is another text where forward changes what its module keeps, or its inputs."""
 
+_TURNING = (
+    (
+        "        for mine, given in zip(own, inputs):\n            mine.copy_(given)\n",
+        "        for at, (mine, given) in enumerate(zip(own, inputs)):\n"
+        "            if at in TURNED:\n"
+        "                LAUNCHER(given, permuted=mine)\n"
+        "            else:\n"
+        "                mine.copy_(given)\n",
+    ),
+    (
+        "        side = torch.cuda.Stream()\n",
+        "        for at in TURNED:\n"
+        "            own[at] = LAUNCHER(own[at])  # as the launches read it\n"
+        "        side = torch.cuda.Stream()\n",
+    ),
+)
+"""What is another text where copies of inputs are put as the launches read them."""
+
+LARGE = 32 << 20
+"""Bytes of an input that is worth a kernel's launch on its way: from there on the device has as long to do as the host."""
+
 _FORWARD = """\
 def forward(SIGNATURE):
     if not Graphs.fit(INPUTS):
@@ -131,8 +153,30 @@ class GraphedForward:
         changed = [each.target for each in graph.mutations]
         self._changed_inputs = [at for at, value in enumerate(inputs) if value in changed]
         self._changes = bool(changed)
+        self._graph, self._values, self._turned = graph, list(inputs), tuple[int, ...]()
         words = set(re.findall(r"\w+", task.source))
         self._names = {name: _free(name, words) for name in ("Graphs", "launches", "graphs", "layout")}
+
+    @property
+    def turns(self) -> bool:
+        """Whether the graph's own copy of an input has its channels last."""
+        return bool(self._turned)
+
+    def turn(self, values: Sequence[str], launches: str) -> None:
+        """Copy inputs so that their channels lie last where the launches read nothing of them but that: one copy instead of
+        two. values: inputs that are turned there. launches: the text."""
+        self._turned = tuple(
+            at
+            for at, (value, text) in enumerate(zip(self._values, self._inputs, strict=True))
+            if value in values
+            and at not in self._changed_inputs
+            and self._is_large(value)
+            and _is_only_turned(text, launches)
+        )
+
+    def _is_large(self, value: str) -> bool:
+        tensor = self._graph.values[value]
+        return tensor.contiguous and tensor.numel() * tensor.element_bytes >= LARGE
 
     def launching_head(self, packed: str = "") -> str:
         """Head of the method that launches one kernel after the other. packed: what it is given besides, see `packing`."""
@@ -146,6 +190,10 @@ class GraphedForward:
             text = text.replace(old, new)
         back = "".join(f"        inputs[{at}].copy_(own[{at}])\n" for at in self._changed_inputs)
         text = text.replace("        graph.replay()\n", f"        graph.replay()\n{back}")
+        for old, new in _TURNING if self._turned else ():
+            text = text.replace(
+                old, new.replace("TURNED", _tuple(list(map(str, self._turned)))).replace("LAUNCHER", LAUNCHER)
+            )
         return self._named(text.replace("COPIED", self._copied)).splitlines()
 
     def forward(
@@ -185,6 +233,13 @@ class GraphedForward:
             if free != name:
                 text = re.sub(rf"\b{name}\b", free, text)
         return text
+
+
+def _is_only_turned(name: str, launches: str) -> bool:
+    """Whether the launches take an argument, have its channels put last, and ask for nothing else but its form."""
+    text = re.sub(rf"\b{name}\.(shape|device|dtype|numel\(\))", "", launches)
+    heads = len(re.findall(rf"def \w+\([^)]*\b{name}\b", text))
+    return f"{LAUNCHER}({name})" in text and len(re.findall(rf"\b{name}\b", text)) == heads + 1
 
 
 def _tuple(items: Sequence[str]) -> str:

@@ -221,6 +221,7 @@ class ForwardPrinter:
         if self.cuda_graph is None:
             return
         body = "\n".join(line for _, line in self.lines)
+        self.cuda_graph.turn([value for value in self.graph.inputs if self.copies.kept(value)], body)
         targets = [each.target for each in self.graph.mutations if each.target in self.graph.parameters]
         held = {value: self._looked_up(value) for value in self.graph.parameters}
         read = [text for value, text in held.items() if self.graph.readers(value) or value in targets]

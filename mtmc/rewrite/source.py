@@ -173,7 +173,7 @@ def _assemble(
 ) -> Printout:
     """The file. first: what stands before the kernels. stretches: lines of functions that stand behind them."""
     lines = _about(task, printer.graph)
-    copies = printer.copies.helpers()
+    copies = printer.copies.helpers(printer.cuda_graph is not None and printer.cuda_graph.turns)
     lines += imports(task.source, [text for _, text in kernels] + copies)
     kept = kept_lines(task.source, drop_model=True)
     lines += ["", *kept] if kept else []

@@ -87,17 +87,30 @@ def launch_tf32(x, memory=torch.contiguous_format):
 _WHERE_ROUNDED = (
     ("    BLOCK_PLACES: tl.constexpr,\n", "    BLOCK_PLACES: tl.constexpr,\n    ROUND: tl.constexpr,\n"),
     ("    tl.store(", "    if ROUND:\n        x = to_tf32(x)\n    tl.store("),
-    ("(x):", "(x, rounded=False):"),
+    ("launch_channels_last(x", "launch_channels_last(x, rounded=False"),
     ("x itself if they are.", "x itself if they are. rounded: to TF32."),
     ("return x\n", "return launch_tf32(x, memory) if rounded else x\n"),
     ("        BLOCK_PLACES=64,\n", "        BLOCK_PLACES=64,\n        ROUND=rounded,\n"),
 )
+_WHERE_GIVEN = (
+    ('):\n    """x with', ', permuted=None):\n    """x with'),
+    ('if they are."""', 'if they are. permuted: where that is put."""'),
+    (
+        "    if x.is_contiguous(memory_format=memory):\n",
+        "    if permuted is not None and x.is_contiguous(memory_format=memory):\n        return permuted.copy_(x)\n"
+        "    if x.is_contiguous(memory_format=memory):\n",
+    ),
+    (
+        "    permuted = torch.empty_like(x, memory_format=memory)\n",
+        "    permuted = torch.empty_like(x, memory_format=memory) if permuted is None else permuted\n",
+    ),
+)
 
 
-def helpers(turning: bool, rounding: bool) -> list[str]:
+def helpers(turning: bool, rounding: bool, given: bool = False) -> list[str]:
     """The texts of the kernels and launchers that are called. turning: whether channels are put last. rounding: whether
-    tensors are rounded."""
+    tensors are rounded. given: whether a copy may be put where a tensor lies."""
     text = _TURNING
-    for plain, rounded in _WHERE_ROUNDED if rounding else ():
-        text = text.replace(plain, rounded)
+    for plain, other in (*(_WHERE_GIVEN if given else ()), *(_WHERE_ROUNDED if rounding else ())):
+        text = text.replace(plain, other)
     return [each for each, needed in ((_TF32, rounding), (text, turning)) if needed]
