@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mtmc.action import Action, make_action
+from mtmc.hardware import Hardware
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
@@ -44,12 +45,17 @@ by three programs), 4096 x 4096 0.43, and 0.64 of the library's. 2048 x 2048 gai
 - Elements on both sides are the same to the last bit, where the reference's may differ by roundings.
 """
 
-SIDES = (128, 64)
-"""Of a tile."""
-_WARPS = {128: 8, 64: 4}
+SIDES = {128: (8, 0.85), 64: (4, 0.55)}
+"""Of a tile: its warps, and how fast the tensor cores are beside their peak with it (`starts`)."""
 LEAST_INNER = 512
 """Of a product for each program that shares it: its share is written and read once more."""
 MOST_SPLIT = 16
+SECOND_US = 4.0
+"""What the kernel takes that adds up shares: its launch, and the shares' bytes from the cache."""
+OFFERED = 2
+"""Tiles and numbers of shares: the best by `_time_us`."""
+FIRST, OTHER, BACK = 1.5, -0.5, -2.0
+"""Logits: of the best tile for a product, of others, and of all tiles again."""
 
 
 class Symmetry(ScheduleChange):
@@ -57,7 +63,7 @@ class Symmetry(ScheduleChange):
 
     kind = "symmetry"
     page = PAGE
-    weight = 0.8
+    weight = 1.2
     changes = ("flops", "programs")
 
     def legal(self, version: Version) -> Iterator[Move]:
@@ -83,25 +89,29 @@ class Symmetry(ScheduleChange):
         assert body is not None
         found, schedule, name = analyse(version.graph, body), dict(stage.schedule), stage.title
         offers: list[tuple[Choice, str]] = []
-        for side in SIDES:
-            for split in _splits(found, side, version.hardware.sms):
-                choice: Choice = {
-                    **{SETTING: 1, "block_m": side, "block_n": side, "num_warps": _WARPS[side], "split_k": split},
-                    **{each: 0 for each in ("persistent", "stream_k", "specialized", "dispatch") if schedule.get(each)},
-                    **({"epilogue": 1} if "epilogue" in schedule else {}),
-                    **({"results": "pointers"} if split > 1 and "results" in schedule else {}),
-                }
-                shares = f", its inner dimension shared by {split} programs" if split > 1 else ""
-                words = f"make half of the symmetric {name} kernel in tiles of {side}x{side}{shares}"
-                if shared_bytes(version.graph, stage.scheduled(choice)) <= version.hardware.shared_per_block:
-                    offers.append((choice, words))
+        ways = [(side, split) for side in SIDES for split in _splits(found, side, version.hardware.sms)]
+        for side, split in sorted(ways, key=lambda way: _time_us(found, way[0], way[1], version.hardware))[:OFFERED]:
+            choice: Choice = {
+                **{SETTING: 1, "block_m": side, "block_n": side, "num_warps": SIDES[side][0], "split_k": split},
+                **{each: 0 for each in ("persistent", "stream_k", "specialized", "dispatch") if schedule.get(each)},
+                **({"epilogue": 1} if "epilogue" in schedule else {}),
+                **({"results": "pointers"} if split > 1 and "results" in schedule else {}),
+            }
+            shares = f", its inner dimension shared by {split} programs" if split > 1 else ""
+            words = f"make half of the symmetric {name} kernel in tiles of {side}x{side}{shares}"
+            if shared_bytes(version.graph, stage.scheduled(choice)) <= version.hardware.shared_per_block:
+                offers.append((choice, words))
         if schedule.get(SETTING):
             offers.append(({SETTING: 0}, f"make all tiles of the {name} kernel again"))
         return offers
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Towards half of the work."""
-        return 0.5 if dict(action.params).get(SETTING) else -2.0
+        """Towards half of the work, in the tile that is thought best."""
+        if not dict(action.params).get(SETTING):
+            return BACK
+        same = [each for each in actions if each.kind == self.kind and each.region.name == action.region.name]
+        halved = any(not dict(each.params).get(SETTING) for each in same)
+        return FIRST if not halved and same[:1] and same[0].key == action.key else OTHER
 
 
 def _kernel(version: Version, stage: Stage) -> Stage | None:
@@ -117,12 +127,23 @@ def _kernel(version: Version, stage: Stage) -> Stage | None:
     return kernel
 
 
+def _tiles(found: Product, side: int) -> int:
+    """How many tiles of that side are made."""
+    across = math.ceil(found.n[0] / side)
+    return across * (across + 1) // 2 * (product(found.batch)[0] if found.batch else 1)
+
+
 def _splits(found: Product, side: int, sms: int) -> tuple[int, ...]:
     """Among how many programs a tile's inner dimension may be shared: one, and as many as there are places for."""
-    across = math.ceil(found.n[0] / side)
-    tiles = across * (across + 1) // 2 * (product(found.batch)[0] if found.batch else 1)
-    most = min(MOST_SPLIT, found.k[0] // LEAST_INNER, max(1, sms // tiles))
+    most = min(MOST_SPLIT, found.k[0] // LEAST_INNER, max(1, sms // _tiles(found, side)))
     return (1, most) if most > 1 else (1,)
+
+
+def _time_us(found: Product, side: int, split: int, gpu: Hardware) -> float:
+    """Microseconds of half a product by the tensor cores' peak: of the multiprocessor that has the most tiles."""
+    rate = gpu.fp16_tflops if found.short else gpu.tf32_tflops / 3
+    flops = 2 * side * side * found.k[0] / split * math.ceil(_tiles(found, side) * split / gpu.sms)
+    return flops / (rate / gpu.sms * 1e6 * SIDES[side][1]) + (SECOND_US if split > 1 else 0.0)
 
 
 def _replaced(plan: Plan, pairs: Sequence[tuple[Stage, Stage]]) -> Plan:

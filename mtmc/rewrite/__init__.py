@@ -21,6 +21,8 @@ templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, 
              prints; channels_last.py: of tensors whose channels are innermost, permuted_body.py: what they compute
              in that order; as_laid.py: results in the order in memory that the reference's have
 lying.py     where values lie in memory, and what sees to it that they lie as kernels expect
+read_lying.py kernels over rows that read convolutions' results as these lie, without a copy
+symmetry.py  which values are symmetric matrices because of how they are made
 copies.py    copies of values that convolutions are given: channels last, rounded to TF32, or both
 made_rounded.py results that are rounded to TF32 where they are made, and so need no copy
 source.py    Plan -> the text of a kernel version (forward.py: of its forward)

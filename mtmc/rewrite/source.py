@@ -27,6 +27,7 @@ from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.packing import kept_filters, packed_stages
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.printing import print_stage
+from mtmc.rewrite.read_lying import read_as_they_lie
 from mtmc.rewrite.reference_text import dropped_lines, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.stretches import Lines, in_stretches
 from mtmc.rewrite.templates.channels_last import is_channels_last
@@ -85,6 +86,9 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     printed |= {stage: _printed(graph, stage, left, joins, values) for stage, values in rounding.items()}
     rounded = {value for values in rounding.values() for value in values}
     rounded |= {value for stage in picked for value in printed[stage].results}
+    apart = {stage for stage in printed if left.placed.get(stage) or parts_of(graph, joins, stage)}
+    lying = read_as_they_lie(graph, plan, printed)
+    printed |= {stage: made for stage, made in lying.items() if stage not in {*apart, *rounding, *picked}}
     filters = kept_filters(graph, plan, first) if plan.packed else {}
     packing = bool(first or filters)
     turned = turned_once(graph, plan, printed)

@@ -9,6 +9,8 @@ import pytest
 from mtmc.evaluate.compiling.build import Built, build, warm
 from mtmc.evaluate.pool.settings import PoolSettings
 from mtmc.optimizations import KINDS
+from mtmc.outcome import Outcome
+from mtmc.protocols import Observation
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import print_plan
@@ -188,17 +190,27 @@ def test_squares_are_offered_at_once_and_stay_when_they_are_fused() -> None:
     start = version(task_of("squared", "bfloat16"))
     offered = [move.action.sentence for move in KINDS["symmetry"].legal(start)]
     assert [each.partition(", line")[0] for each in offered if "matmul kernel" in each] == [
-        "make half of the symmetric matmul kernel in tiles of 128x128",
         "make half of the symmetric matmul kernel in tiles of 128x128, its inner dimension shared by 3 programs",
         "make half of the symmetric matmul kernel in tiles of 64x64",
     ]
-    action, half = after(start, offered[1])
+    action, half = after(start, offered[0])
     assert action.param("split_k") == 3
     _, fused = after(half, "fuse matmul and ")
     [kernel] = [stage for stage in fused.kernels() if "matmul" in stage.ops]
     assert len(kernel.ops) > 1 and dict(kernel.schedule)["symmetric"] == 1 and kernel.number("split_k") == 3
     whole = [move.action.sentence for move in KINDS["symmetry"].legal(half) if "all tiles" in move.action.sentence]
     assert len(whole) == 1
+
+
+def test_the_tile_that_is_thought_best_comes_first_until_half_is_made() -> None:
+    start = version(task_of("gram", "bfloat16"))
+    kind, actions = KINDS["symmetry"], [move.action for move in KINDS["symmetry"].legal(start)]
+    seen = Observation(start.task, "", None, Outcome("ok", 1.0), (), "H100")
+    first, *others = (kind.logit(seen, action, actions) for action in actions)
+    assert others and all(first > other for other in others)
+    _, half = after(start, "make half of the symmetric")
+    actions = [move.action for move in kind.legal(half)]
+    assert all(kind.logit(seen, action, actions) < 0 for action in actions)
 
 
 def test_tiles_that_are_not_square_are_not_offered_for_half_of_a_product() -> None:
