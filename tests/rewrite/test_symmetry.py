@@ -119,6 +119,34 @@ def test_other_results_are_not(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["two_matrices", "shifted", "added_plain", "triangle", "not_a_power"])
+def test_half_of_another_product_cannot_be_written(name: str) -> None:
+    """Whatever a plan says: of a kernel with all that hangs on the product."""
+    now = version(task_of(name))
+    graph = export_graph(task_of(name))
+    last = products_of(name)[-1]
+    behind = [op.name for op in graph.ops[graph.op_places[last] :]]
+    kernel = now.as_kernel(tuple(behind), {})
+    assert kernel is not None and kernel.template == "matmul"
+    square = {"block_m": 32, "block_n": 32, "epilogue": 1, "split_k": 1}
+    assert now.prints(kernel.scheduled(square))
+    assert not now.prints(kernel.scheduled({**square, "symmetric": 1}))
+
+
+def test_tensors_that_change_in_between_are_other_ones() -> None:
+    """A view shows what its tensor holds later; a copy what it held before."""
+    task = task_from_source(
+        TEMPLATE.format(work="t = x.T.clone(); x.add_(y); return x @ t", shape=MATRIX, dtype="float"), "was"
+    )
+    graph = export_graph(task)
+    assert not symmetric_values(graph) & {op.outputs[0] for op in graph.ops if "matmul" in op.target}
+    task = task_from_source(
+        TEMPLATE.format(work="t = x.T; x.add_(y); return x @ t", shape=MATRIX, dtype="float"), "now"
+    )
+    graph = export_graph(task)
+    assert symmetric_values(graph) >= {op.outputs[0] for op in graph.ops if "matmul" in op.target}
+
+
 def halved(name: str, dtype: str = "float", **settings: int | str) -> str:
     """The task with all that it can have in kernels, of which those of symmetric products make half of these."""
     task = task_of(name, dtype)
