@@ -54,20 +54,24 @@ def quick(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def quick_call(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `quick`, for what is called by name: modes of torch functions see the call, as they see `function`'s."""
-    from torch.overrides import handle_torch_function, has_torch_function
+class QuickCall:
+    """As `quick`, for what is called by name: modes of torch functions see the call, as they see `function`'s. It has that
+    one's hash, by which torch finds an overload in its tables."""
 
-    made = quick(name, function)
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._function, self._made = function, quick(name, function)
+        self.__name__ = self._made.__name__
 
-    def called(*arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        from torch.overrides import handle_torch_function, has_torch_function
+
         tensors = tuple(flat_tensors(arguments))
         if has_torch_function(tensors):
-            return handle_torch_function(called, tensors, *arguments, **named)
-        return made(*arguments, **named)
+            return handle_torch_function(self, tensors, *arguments, **named)
+        return self._made(*arguments, **named)
 
-    called.__name__ = made.__name__
-    return called
+    def __hash__(self) -> int:
+        return hash(self._function)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from mtmc.rewrite.export import export_open, export_reference
 from mtmc.task import task_from_source
-from mtmc.task.recurrent import NAMES, exported_quickly, quick_call, results
+from mtmc.task.recurrent import NAMES, QuickCall, exported_quickly, results
 
 SOURCE = """
 import torch
@@ -103,7 +103,7 @@ def test_real_tensors_and_packed_steps_are_torchs() -> None:
 
 
 def test_modes_see_the_call_once() -> None:
-    made = quick_call("gru", torch._VF.gru)
+    made = QuickCall("gru", torch._VF.gru)
     with FakeTensorMode(), torch.no_grad():
         net = nn.GRU(5, 7)
         arguments = (

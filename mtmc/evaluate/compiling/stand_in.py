@@ -62,9 +62,9 @@ def quicken() -> None:
         for name in ("manual_seed", "manual_seed_all"):
             setattr(device, name, lambda seed: None)
     for name in recurrent.NAMES:
-        setattr(torch._VF, name, recurrent.quick_call(name, getattr(torch._VF, name)))
-        packet = getattr(torch.ops.aten, name)  # what a version calls where its reference has a module
-        packet.input = recurrent.quick_call(name, packet.input)
+        setattr(torch._VF, name, recurrent.QuickCall(name, getattr(torch._VF, name)))
+        overload = getattr(torch.ops.aten, name).input  # what a version calls; torch looks it up in tables of its own
+        overload._op = recurrent.QuickCall(name, overload._op)
 
 
 def _has_fake_cuda() -> bool:
