@@ -79,11 +79,13 @@ class Lower(Optimization):
     changes = ("device_ms",)
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """More for what the library does in several passes, and for all convolutions as much as for each of their forms."""
+        """More for what the library does in several passes, or of operands that it copies first, and for all convolutions as
+        much as for each of their forms."""
         forms = dict(action.params).get("forms")
         if forms is not None:
             return math.log(float(forms)) + (WITH_ALL if "joined" in dict(action.params) else 0.0)
-        return FIRST if action.region.name.startswith(SEVERAL_PASSES) else 0.0
+        several = action.region.name.startswith(SEVERAL_PASSES) or "copied" in dict(action.params)
+        return FIRST if several else 0.0
 
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each torch call that a template covers, and those like it; one for all convolutions of
@@ -99,7 +101,8 @@ class Lower(Optimization):
             if kernel.template == CONVOLUTION and convolves(version, stage) and is_wide(version, stage):
                 convolutions.append((stage, *others))
             sentence = f"lower {stage.title} to a Triton kernel{also(others)}"
-            action = make_action(self.kind, version.region(stage), sentence)
+            copied = {"copied": True} if _is_copied(version, stage) else {}
+            action = make_action(self.kind, version.region(stage), sentence, **copied)
             yield Move(action, partial(_lowered, version, (stage, *others)))
         if len(convolutions) > 1:
             stages = [stage for alike in convolutions for stage in alike]
@@ -116,6 +119,16 @@ class Lower(Optimization):
         for call in sites.calls:
             if call.is_torch:
                 yield make_action(self.kind, call.region, f"lower {call.name} to a Triton kernel")
+
+
+def _is_copied(version: Version, stage: Stage) -> bool:
+    """Whether the library repeats a right operand in memory before it multiplies: several products of a batch have it."""
+    graph, op = version.graph, version.graph.by_name[stage.ops[0]]
+    refs = [graph.values[ref].shape for ref in op.refs()]
+    if op.target != "aten.matmul.default" or len(refs) != 2:
+        return False
+    left, right = (math.prod(size[0] for size in shape[:-2]) for shape in refs)
+    return len(refs[1]) > 2 and left > right
 
 
 def _lowered(version: Version, calls: Sequence[Stage]) -> Plan:

@@ -103,7 +103,9 @@ def _right_operand(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     """How the right operand of a product lies, where fp32 numbers go to the tensor cores."""
     body = version.body(stage)
     assert body is not None
-    if stage.setting("precision") not in ("tf32", "tf32x3") or not can_transpose(body, analyse(version.graph, body)):
+    if stage.setting("precision") not in ("tf32", "tf32x3"):
+        return []
+    if not can_transpose(version.graph, body, analyse(version.graph, body)):
         return []
     if dict(stage.schedule).get("right") == "transposed":
         return [({"right": "as_is"}, f"read the right operand of the {stage.title} kernel without a transposed copy")]

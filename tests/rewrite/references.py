@@ -322,6 +322,9 @@ PRODUCTS = {
     "two_batch_dims": reference(
         "torch.matmul(x, y.transpose(-1, -2)) * 0.5", "torch.randn(2, 3, n, k), torch.randn(2, 3, m, k)"
     ),
+    "matrices_of_each_head": reference(
+        "torch.matmul(x, y.transpose(-1, -2)) * 0.5", "torch.randn(2, 3, n, k), torch.randn(3, m, k)"
+    ),
     "strided_batches": reference(
         "x.transpose(1, 2) @ y.transpose(1, 2)", "torch.randn(2, n, 3, k), torch.randn(2, k, 3, m)"
     ),

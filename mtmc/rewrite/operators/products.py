@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import NotCovered, operand
 from mtmc.rewrite.builder import Builder, Expand
-from mtmc.rewrite.graph import Op, Ref, is_one
+from mtmc.rewrite.graph import Op, Ref, Shape, is_one
 from mtmc.rewrite.index_maps import Permuted
 from mtmc.rewrite.operators.einsums import einsum
 from mtmc.rewrite.operators.steps import argument, floats, tensor
@@ -35,10 +35,17 @@ def _matmul(builder: Builder, op: Op) -> None:
         builder.reduce("sum", each, (len(a) - 1,), False, name=op.outputs[0])
         return
     shared = len(a) == 2 < len(b)  # one matrix times each of many
-    if len(a) < 2 or len(b) < 2 or (len(b) > 2 and not shared and (len(a) != len(b) or a[:-2] != b[:-2])):
-        raise NotCovered("matmul with vectors or batches that broadcast")
+    if len(a) < 2 or len(b) < 2 or not (shared or _repeats(b[:-2], a[:-2])):
+        raise NotCovered("matmul with vectors, or a batch of left operands that broadcasts")
     matrix, transposed = _matrix(builder, right)
     builder.dot(left, matrix, transposed, (*(b[:-2] if shared else ()), *a[:-1], b[-1]), name=op.outputs[0])
+
+
+def _repeats(right: Shape, left: Shape) -> bool:
+    """Whether the dimensions of a batch of right operands are the last ones of that of left ones, or have one matrix for
+    all along them."""
+    own = left[len(left) - len(right) :]
+    return len(right) <= len(left) and all(is_one(size) or size == each for size, each in zip(right, own, strict=True))
 
 
 def _addmm(builder: Builder, op: Op) -> None:

@@ -327,7 +327,7 @@ class _Assembler:
 def _should_transpose(graph: Graph, body: Body, found: Product) -> bool:
     """Whether a right operand [k, n] of fp32 or 8-bit numbers, which tensor cores read as [n, k], is read so often that a
     transposed copy is worth its two passes."""
-    return (_is_fp32(graph, found) or found.of_8_bits) and can_transpose(body, found) and found.m[0] >= MANY_ROWS
+    return (_is_fp32(graph, found) or found.of_8_bits) and can_transpose(graph, body, found) and found.m[0] >= MANY_ROWS
 
 
 def _is_fp32(graph: Graph, found: Product) -> bool:

@@ -146,6 +146,8 @@ def analyse(graph: Graph, body: Body) -> Product:
     if prologue and (before or elsewhere or (batched and (len(a.shape) == 2 or dtype in FP8))):
         raise NotCovered("work on the right operand of products that share the left one, or on both operands")
     batch = (a.shape[:-2] or b.shape[:-2]) if batched else ()
+    if prologue and batch and b.shape[:-2] != batch:
+        raise NotCovered("work on a right operand that several products of a batch share")
     if len(batch) > MAX_BATCH_DIMS:
         raise NotCovered(f"more than {MAX_BATCH_DIMS} batch dimensions")
     shape = _shape_of(graph, body, left) if under else a.shape
@@ -295,11 +297,13 @@ def triangle(found: Product) -> str:
 _TRIANGLE = re.compile(r"tl\.where\(\{1\} - \{2\} (<=|>=) \{3\}, \{0\}, 0\.0\)")
 
 
-def can_transpose(body: Body, found: Product) -> bool:
-    """Whether the kernel can be given a copy of the right operand with its inner dimension last."""
+def can_transpose(graph: Graph, body: Body, found: Product) -> bool:
+    """Whether the kernel can be given a copy of the right operand with its inner dimension last, for each product one."""
     reads = [read for node in body.nodes for read in node.reads()]
+    own = found.right not in graph.values or graph.values[found.right].shape[:-2] == found.batch
     return (
-        not found.transposed
+        own
+        and not found.transposed
         and not found.prologue
         and not found.offsets
         and len(found.factors) == 1

@@ -67,7 +67,7 @@ class ProductKernel:
             raise NotCovered("scales of groups in a product that is made in another way")
         if self.swapped and self.specialized:
             raise NotCovered("warps of their own for loads of a product whose operands have changed places")
-        if self.transposed_copy and not can_transpose(self.body, found):
+        if self.transposed_copy and not can_transpose(self.graph, self.body, found):
             raise NotCovered("a right operand that is transposed already, or is needed elsewhere as it is")
         if self.back and (found.reduces or found.offsets or self.way.stored or self.way.parts > 1 or self.symmetric):
             raise NotCovered(

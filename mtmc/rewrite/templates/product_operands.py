@@ -7,7 +7,7 @@ tiles in `product_statistics`.
 from __future__ import annotations
 
 from mtmc.rewrite.body import Node
-from mtmc.rewrite.graph import FP8, Shape, Tensor, product
+from mtmc.rewrite.graph import FP8, Shape, Tensor, is_one, product
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Factor, Product
@@ -137,9 +137,10 @@ class Operands:
             return pointer
         if self.transposed_copy and value == self.found.right:
             return f"{pointer} + batch * {self.n_n} * {self.n_k}"
-        found = [pointer]
-        for axis in range(len(self.found.batch)):
-            found.append(f"{self._batch_index(axis)} * {self.writer.stride(value, axis)}")
+        found, missing = [pointer], len(self.found.batch) - (len(tensor.shape) - 2)
+        for axis in range(len(tensor.shape) - 2):  # where it has one matrix for several products, these all read it
+            if not is_one(tensor.shape[axis]):
+                found.append(f"{self._batch_index(missing + axis)} * {self.writer.stride(value, axis)}")
         return " + ".join(found)
 
     def _batch_index(self, axis: int) -> str:
