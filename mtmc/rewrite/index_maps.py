@@ -52,13 +52,15 @@ class Asked:
     """What is asked of a map.
 
     at: the place in the result. shapes: of the operands. variants: how many there are. load: gives the variable that holds
-    an index: the value of an operand at a place, counted from the end of so many elements where it is below 0.
+    an index: the value of an operand at a place, counted from the end of so many elements where it is below 0. known: the
+    place that such an index is, where it is a sum of places; None elsewhere.
     """
 
     at: At
     shapes: tuple[Shape, ...]
     variants: int
     load: Callable[[int, At, Size | None], str]
+    known: Callable[[int, At], Place | None] = lambda number, at: None
 
 
 class IndexMap(Protocol):
@@ -296,6 +298,10 @@ class Looked:
         for number, dim in enumerate(self.dims, start=1):
             size = asked.shapes[0][dim]
             at = broadcast_at(inside, asked.shapes[number])
+            known = asked.known(number, at)
+            if known is not None and known.fills(size):
+                found[dim] = known
+                continue
             name = asked.load(number, at, size if self.negative else None)
             place = one(Variable(name, (2**62,) * len(size)))
             conditions.append(Condition(place, (0,) * len(size), size))

@@ -113,6 +113,10 @@ class Place:
                 found |= {atom.name} if isinstance(atom, Variable) else atom.place.indices
         return found
 
+    def fills(self, count: Size) -> bool:
+        """Whether it goes from 0 to a number less 1 at every variant: a dimension of that size has it, and not by chance."""
+        return not any(self.least) and self.most == tuple(each - 1 for each in count)
+
     def below(self, count: Size) -> Place:
         """The same place, where it is known to be at least 0 and below a number."""
         if all(low >= 0 and high < limit for low, high, limit in zip(self.least, self.most, count, strict=True)):

@@ -22,6 +22,8 @@ from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_columns import Stretch, region_ends, write_columns
 from mtmc.rewrite.templates.attention_operands import Operands
+from mtmc.rewrite.templates.attention_turned import NAMES as TURNED
+from mtmc.rewrite.templates.attention_turned import TurnedTiles
 from mtmc.rewrite.templates.elements import Elements, home
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.shares import crowded
@@ -55,6 +57,7 @@ _LOCALS: Variables = {
         "end",
         "wanted",
         "held",
+        *TURNED,
     )
 }
 """The kernel's own variables: what is loaded for work on the tiles gets other names."""
@@ -191,10 +194,12 @@ class Kernel:
             self.operands.read_keys(region, end)
             writer.line(f"{found.scores.name} = tl.dot(q, k{self.exact})")
         variables: Variables = {found.scores.name: found.scores.name, **_LOCALS}
+        turned = TurnedTiles(self, end)
         for node in found.between:
             if node.name in self.scaling or node.kind == "view" or (not end and node.operation == CAUSAL):
                 variables[node.name] = variables[node.reads()[0]]
             else:
+                turned.read(node, variables)
                 self._map(node, ("cols", found.columns, "col_mask" if end else ""), variables)
         logits = variables[found.logits]
         covered = self.even and not self._alone(end)

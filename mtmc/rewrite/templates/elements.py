@@ -19,6 +19,7 @@ from mtmc.rewrite.graph import Shape, Size, is_one, product, same
 from mtmc.rewrite.index_maps import Asked, At, Condition, IndexMap, Piece, Reshaped, broadcast_at
 from mtmc.rewrite.places import Digit, Place, digits, linear, number_place, one
 from mtmc.rewrite.space import Group, bare, flat, split
+from mtmc.rewrite.templates.index_places import place_of
 from mtmc.rewrite.templates.taps import windowed
 from mtmc.rewrite.templates.writer import Writer
 
@@ -224,8 +225,11 @@ class Elements:
         def load(number: int, place: At, wrap: Size | None) -> str:
             return self._index(node.operands[number], place, wrap, conditions)
 
+        def known(number: int, place: At) -> Place | None:
+            return place_of(self.writer.body, self.shape, variants, node.operands[number], place)
+
         arms: list[tuple[str, tuple[Condition, ...]]] = []
-        pieces = index.pieces(Asked(at, shapes, variants, load))
+        pieces = index.pieces(Asked(at, shapes, variants, load, known))
         for piece in pieces:
             if any(condition.never for condition in piece.conditions):
                 continue

@@ -171,7 +171,7 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     # Of these, what is less than the scores is computed where an element of it is needed.
     aside = {node.name for node in (*masks, *between) if not _fits(node, scores.shape)}
     aside -= {name for name in aside if _reads_from(body, name, scores.name)}
-    between = tuple(node for node in (*masks, *between) if node.name not in aside)
+    between = _at_home(tuple(node for node in (*masks, *between) if node.name not in aside), logits)
     _check_maps(between, scores.shape, "before the softmax")
     _check_maps(softmax.weighing, scores.shape, "after the softmax")
     _check_maps(after, result.shape, "after the product")
@@ -251,6 +251,14 @@ def _check_maps(nodes: Sequence[Node], shape: Shape, where: str) -> None:
             raise NotCovered(f"{node.name} {where} is not elementwise")
         if not _fits(node, shape):
             raise NotCovered(f"{node.name} {where} has another shape")
+
+
+def _at_home(nodes: Sequence[Node], logits: str) -> tuple[Node, ...]:
+    """The steps that are taken on tiles of scores, without those of which nothing but indices is made."""
+    needed = {logits}
+    for node in reversed(nodes):
+        needed |= set(node.reads()) if node.name in needed else set()
+    return tuple(node for node in nodes if node.name in needed)
 
 
 def _fits(node: Node, shape: Shape) -> bool:
