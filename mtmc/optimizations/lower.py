@@ -65,6 +65,8 @@ SEVERAL_PASSES = (
 """How the names of calls begin that take the library two to seven times as long as reading and writing once: it looks for
 places too, goes over rows several times, or takes several kernels. The max pool of an Inception module was not lowered in 21
 evaluations, which lowered its convolutions one by one."""
+PUT_IN_ORDER = ("aten.layer_norm.default", "aten.softmax.int", "aten.log_softmax.int")
+"""Calls that copy an operand that is not in order before they go over its rows (ATen's `layer_norm` and `host_softmax`)."""
 FIRST = 1.0
 WITH_ALL = math.log(3.0)
 """For convolutions with all around them: what is done besides is of kinds that weigh three times as much."""
@@ -122,13 +124,16 @@ class Lower(Optimization):
 
 
 def _is_copied(version: Version, stage: Stage) -> bool:
-    """Whether the library repeats a right operand in memory before it multiplies: several products of a batch have it."""
+    """Whether the library copies an operand before it begins: a right one that several products of a batch have is repeated,
+    rows that lie across are put in order."""
     graph, op = version.graph, version.graph.by_name[stage.ops[0]]
-    refs = [graph.values[ref].shape for ref in op.refs()]
-    if op.target != "aten.matmul.default" or len(refs) != 2:
+    tensors = [graph.values[ref] for ref in op.refs() if ref in graph.values]
+    if op.target in PUT_IN_ORDER:
+        return bool(tensors) and not tensors[0].contiguous
+    if op.target != "aten.matmul.default" or len(tensors) != 2:
         return False
-    left, right = (math.prod(size[0] for size in shape[:-2]) for shape in refs)
-    return len(refs[1]) > 2 and left > right
+    left, right = (math.prod(size[0] for size in tensor.shape[:-2]) for tensor in tensors)
+    return len(tensors[1].shape) > 2 and left > right
 
 
 def _lowered(version: Version, calls: Sequence[Stage]) -> Plan:

@@ -264,6 +264,18 @@ FITS = {
         "einsums",
         reference("return torch.einsum('ikc,jkc->ijc', x, x[1:].cos())", "torch.randn(rows, cols, 3)"),
     ),
+    "channels that stand last, of columns first": (
+        "einsums",
+        reference("return torch.einsum('kic,kjc->ijc', x, x[:, 1:].cos())", "torch.randn(rows, cols, 3)"),
+    ),
+    "channels that stand last, the other way round": (
+        "einsums",
+        reference("return torch.einsum('ikc,kjc->jic', x, x.exp().mT.contiguous().mT)", "torch.randn(rows, rows, 3)"),
+    ),
+    "channels that stand last in a batch": (
+        "einsums",
+        reference("return torch.einsum('bikc,bjkc->bijc', x, x.cos())", "torch.randn(2, rows, cols, 3)"),
+    ),
     "heads that share keys": (
         "joined",
         reference(

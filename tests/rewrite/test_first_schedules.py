@@ -42,6 +42,9 @@ def kernel(source: str) -> Stage:
     return found
 
 
+ACROSS = "torch.randn(a, b, d, c).transpose(2, 3)"
+TWO_ACROSS = "torch.randn(a, c, d, b).permute(0, 3, 1, 2)"
+FAR = "torch.randn(b, c, d, a).permute(3, 0, 1, 2)"
 ROWS = {
     # (a d) rows of b columns lie side by side in 32s: 64 programs of 8192 x 32 numbers.
     "shared_columns": ("x.sum(1)", "4, 8192, 8, 64", {"passes": "loop", "block_rows": 32, "split": 4}),
@@ -49,6 +52,12 @@ ROWS = {
     # Three numbers side by side.
     "three_beside_each_other": ("x.softmax(1)", "4096, 192, 1, 3", {"passes": "registers", "block_rows": 8}),
     "many_beside_each_other": ("x.softmax(1)", "4096, 192, 1, 64", {"passes": "registers", "block_rows": 32}),
+    # The same of a view, which lies the other way; none of one whose neighbours are not the next rows, or are few.
+    "rows_of_a_view": ("F.layer_norm(x, (d,))", "4, 64, 64, 128", {"passes": "registers", "block_rows": 32}, ACROSS),
+    "sums_of_a_view": ("x.sum((2, 3))", "4, 64, 8, 16", {"passes": "registers", "block_rows": 32}, TWO_ACROSS),
+    "long_rows_of_a_view": ("x.softmax(3)", "4, 2, 64, 4096", {"passes": "registers", "block_rows": 1}, ACROSS),
+    "rows_elsewhere": ("x.softmax(3)", "64, 64, 4, 128", {"passes": "registers", "block_rows": 8}, FAR),
+    "few_of_a_view": ("x.softmax(3)", "64, 64, 4, 128", {"passes": "registers", "block_rows": 8}, ACROSS),
     # 512 rows of 1024: 16 programs of 32 rows, in 64 the rows fit.
     "few_programs": ("x.softmax(1)", "16, 1024, 1, 32", {"passes": "registers", "block_rows": 8}),
     "too_long_for_registers": ("x.softmax(1)", "16, 4096, 1, 32", {"passes": "loop"}),
@@ -63,8 +72,8 @@ ROWS = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_start_with_programs_enough_and_as_many_rows_as_pay(name: str) -> None:
-    result, sizes, expected = ROWS[name]
-    found = dict(kernel(text(result, sizes)).schedule)
+    result, sizes, expected, *inputs = ROWS[name]
+    found = dict(kernel(text(result, sizes, *inputs)).schedule)
     assert {key: found[key] for key in expected} == expected
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mtmc.action import Action
 from mtmc.bench.suites.blocks import FOLDER
 from mtmc.optimizations.groups import flow_of
 from mtmc.optimizations.merging import chains
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.graph import IN_ORDER
 from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, load_task, task_from_source
@@ -116,3 +119,21 @@ def test_smoothed_labels_are_one_pass_one_action_away_from_the_root() -> None:
     assert template == "rowwise" and 10 < action.param("saved") < count, "views are no stages"
     assert (before.count(loop := "for start in range(0, n_cols"), candidate(child)["candidate"].count(loop)) == (2, 1)
     assert interpret([{"name": "smoothed", **candidate(child)}]) == {"smoothed": None}
+
+
+@pytest.mark.parametrize(
+    ("equation", "turned"),
+    [("ikc,jkc->ijc", 1), ("kic,kjc->ijc", 1), ("ikc,kjc->ijc", 0), ("kic,jkc->ijc", 2), ("bikc,bjkc->bijc", 1)],
+)
+def test_matrices_are_copied_in_the_order_that_they_have(equation: str, turned: int) -> None:
+    """What makes their elements row by row writes none across, and the product takes the other order as it is."""
+    one = f"torch.randn({'2, ' if equation.startswith('b') else ''}n, n, 3)"
+    start = root(task_from_source(reference(f"torch.einsum('{equation}', x, y)", f"{one}, {one}"), "of_each"))
+    _, child = after(start, "rewrite by algebra: einsum is a product of matrices, line")
+    graph = child.graph
+    copies = [op for op in graph.ops if op.target == IN_ORDER]
+    steps = [graph.values[op.args[0].name].lying[-2:] for op in copies]
+    assert len(copies) == 2 and all(down[0] > across[0] for down, across in steps)
+    (product,) = [op for op in graph.ops if op.target == "aten.matmul.default"]
+    assert sum(bool(graph.values[ref].strides) for ref in product.refs()) == turned
+    assert interpret([{"name": "child", **candidate(child)}]) == {"child": None}

@@ -72,3 +72,14 @@ def test_what_the_library_copies_first_is_known(left: str, right: str, copied: b
     text = reference("x @ y", f"torch.randn({left}, k), torch.randn({right}, 5)")
     (action,) = actions_on(version(task_from_source(text, "copied")), "lower")
     assert ("copied" in dict(action.params)) == copied
+
+
+@pytest.mark.parametrize(
+    ("result", "copied"),
+    [("F.layer_norm(x.mT, x.shape[1:2])", True), ("torch.softmax(x.permute(2, 0, 1), -1)", True),
+     ("torch.log_softmax(x[:, 1:], 2)", True), ("torch.softmax(x, -1)", False), ("F.relu(x.mT)", False)],
+)  # fmt: skip
+def test_rows_that_the_library_puts_in_order_are_known(result: str, copied: bool) -> None:
+    task = task_from_source(reference(result, "torch.randn(n, m, k)"), "copied")
+    (action,) = actions_on(version(task), "lower")
+    assert ("copied" in dict(action.params)) == copied

@@ -108,7 +108,7 @@ def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Map
         item = _as_matrix(edit, op.args[1][number], found.terms[number], way.batch, order)
         if item is None:
             return None
-        operands.append(_with_neighbours(edit, item, len(way.batch)))
+        operands.append(_in_order(edit, *item))
     sides = (*way.batch, way.rows, way.columns)
     shape = tuple(product(tuple(extents[label] for label in labels)) for labels in sides)
     made = edit.add("aten.matmul.default", tuple(operands), shape, "product")
@@ -129,13 +129,19 @@ def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Map
     return None if copy is None else edit.finish(f"{op.name} is a product of matrices", (op.name,), copy)
 
 
-def _with_neighbours(edit: Editor, item: Ref, batch: int) -> Ref:
-    """A matrix of each product, copied in order where neighbours in memory belong to other products: a product would read
-    single numbers, and the library copies it, too. What makes the matrices can write them so."""
+def _in_order(edit: Editor, item: Ref, term: str, order: str) -> Ref:
+    """A matrix of each product, the labels of its two dimensions behind those of the batch, copied in order where neighbours
+    in memory belong to other products: a product would read single numbers, and the library copies it, too. What makes the
+    matrices can write them so: each keeps the order that its two dimensions have in memory, and is multiplied transposed
+    where that is the other one. What is made row by row is not written across then."""
     tensor = edit.tensor(item)
-    if not tensor.strides or any(stride[0] == 1 for stride in tensor.strides[batch:]):
-        return item
-    return edit.add(IN_ORDER, (item,), tensor.shape, "of_each", dtype=tensor.dtype)
+    down, across = (tensor.lying[term.index(label)][0] for label in order[-2:])
+    if 1 in (down, across):
+        return permuted(edit, item, term, order)
+    lying = order if down > across else f"{order[:-2]}{order[-1]}{order[-2]}"
+    moved = permuted(edit, item, term, lying)
+    copy = edit.add(IN_ORDER, (moved,), edit.tensor(moved).shape, "of_each", dtype=tensor.dtype)
+    return permuted(edit, copy, lying, order)
 
 
 def _copied_as(edit: Editor, item: Ref, old: Tensor) -> Ref | None:
@@ -191,9 +197,9 @@ def _orders(found: Equation) -> _Matrices | None:
     return _Matrices(0, 1, batch, rows, found.summed, columns)
 
 
-def _as_matrix(edit: Editor, item: Ref, term: str, batch: str, sides: tuple[str, str]) -> Ref | None:
-    """An operand with the labels of its batch first, and then those of each side as one dimension, as a view; None where
-    they are no one index of it."""
+def _as_matrix(edit: Editor, item: Ref, term: str, batch: str, sides: tuple[str, str]) -> tuple[Ref, str, str] | None:
+    """An operand with the labels of each side as one dimension, as a view; its labels then, and in which order they are
+    those of a matrix of each product. None where those of a side are no one index of it."""
     folded = term
     for side in sides:
         if side not in term:
@@ -207,7 +213,7 @@ def _as_matrix(edit: Editor, item: Ref, term: str, batch: str, sides: tuple[str,
             shape, strides = view
             item = edit.add("aten.reshape.default", (item, sizes(shape)), shape, "folded", strides=strides)
             folded = folded.replace(side, side[0])
-    return permuted(edit, item, folded, "".join((*batch, *(side[0] for side in sides))))
+    return item, folded, "".join((*batch, *(side[0] for side in sides)))
 
 
 def _folded(tensor: Tensor, start: int, stop: int) -> tuple[Shape, Shape] | None:

@@ -83,7 +83,7 @@ class Rowwise:
         columns = max(layout.cols, default=1)
         if columns <= SHORT and layout.inner and layout.inner[0] >= INTERLEAVED and not _has_windows(body):
             return one_by_one(layout)
-        inner = _side_by_side(body, layout)
+        inner = _side_by_side(graph, body, layout)
         looked_up = matrices(graph, body, layout)
         if looked_up is not None and columns <= MAX_REGISTER_COLUMNS and _reduces_alone(body, layout):
             return _of_matrices(looked_up, layout)
@@ -108,15 +108,31 @@ class Rowwise:
         return RowLauncher(graph, body, stage, name).emit()
 
 
-def _side_by_side(body: Body, layout: Layout) -> int:
+def _side_by_side(graph: Graph, body: Body, layout: Layout) -> int:
     """Rows that a program takes where neighbours in memory are other rows; 1 where they are columns."""
-    if is_one(layout.inner):
-        return 1
     columns = max(layout.cols, default=1)
+    if is_one(layout.inner):
+        across = columns <= MAX_REGISTER_COLUMNS // SIDE_BY_SIDE and _lies_across(graph, body, layout)
+        return SIDE_BY_SIDE if across else 1
     few = not layout.rows or layout.rows[0] < SIDE_BY_SIDE * FEW_PROGRAMS
     too_long = columns > MAX_REGISTER_COLUMNS // SIDE_BY_SIDE
     held = too_long and columns <= MAX_REGISTER_COLUMNS // FEW_SIDE_BY_SIDE and few
     return FEW_SIDE_BY_SIDE if layout.inner[0] < FEW_SIDE_BY_SIDE or held else SIDE_BY_SIDE
+
+
+def _lies_across(graph: Graph, body: Body, layout: Layout) -> bool:
+    """Whether a view has the rows' elements, at the full shapes, whose neighbours in memory are other rows: some, one after
+    the other."""
+    for tensor in full_loads(graph, body, layout):
+        sizes, steps = ([each[0] for each in of] for of in (tensor.shape, tensor.lying))
+        first = len(sizes)
+        while first and math.prod(sizes[first:]) < layout.cols[0]:
+            first -= 1
+        along = [step for size, step in zip(sizes[first:], steps[first:], strict=True) if size > 1]
+        beside = [(size, step) for size, step in zip(sizes[:first], steps[:first], strict=True) if size > 1]
+        if along and beside and beside[-1][0] >= FEW_SIDE_BY_SIDE and 0 < beside[-1][1] < min(along):
+            return True
+    return False
 
 
 def _groups_beside(graph: Graph, body: Body, layout: Layout) -> int:
