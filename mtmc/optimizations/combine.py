@@ -29,6 +29,7 @@ Some steps change a whole version, and are nearly always among those that its be
 are fused that gain by it, masks and joined products are written anew, 16-bit convolutions get tensors that lie channels
 last, what hangs on weights alone is kept, and the launches become a CUDA graph. Each is an action of its own. This one
 takes them in a row without an evaluation between, in the order of its sentence, each as the kind would offer it then.
+It is offered for three steps in a row or more, or for two where a CUDA graph is one and has 64 launches or more.
 Two forms are offered: with the CUDA graph at the end, and without.
 
 ## When it pays
@@ -45,8 +46,10 @@ AT_ONCE = math.log(2.0)
 """For steps in a row, over the largest of them alone."""
 GRAPHED, UNGRAPHED = math.log(2.0), -math.log(4.0)
 """For the form with a CUDA graph, where one would be tried by itself, and where it would not."""
-LEAST = 3
-"""Steps in a row from which on doing them at once is offered: two are soon done one by one."""
+LEAST, FEWEST = 3, 2
+"""Steps in a row from which on doing them at once is offered: two are soon done one by one, unless the CUDA graph is one of
+them and saves `MANY` launches: then each evaluation is dear, and a version without it tells of the host's time alone."""
+MANY = 64
 MOST = 12
 """Steps at most."""
 
@@ -74,13 +77,13 @@ class Combine(Optimization):
         saved = max(1, len(version.working()) - len(end.working()))
         lines = [version.regions[stage] for stage in version.working() if stage in version.regions]
         last = next(iter(self.graph.legal(end)), None)
-        if len(names) + (last is not None) < LEAST or not lines:
+        launches = 0 if last is None else int(dict(last.action.params)["launches"])
+        if len(names) + (last is not None) < (FEWEST if launches >= MANY else LEAST) or not lines:
             return
         region = Region.spanning("forward", lines)
         if len(names) > 1:
             yield self._move(region, names, saved, lambda: end.plan)
         if last is not None:
-            launches = int(dict(last.action.params)["launches"])
             yield self._move(region, [*names, self.graph.kind], saved, lambda: last.child, launches)
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:

@@ -7,7 +7,7 @@ import pytest
 from mtmc.action import Action
 from mtmc.agents.policies import Heuristic
 from mtmc.optimizations import KINDS, Version
-from mtmc.optimizations.combine import LEAST, Combine
+from mtmc.optimizations.combine import LEAST, MANY, Combine
 from mtmc.optimizations.cuda_graph import CudaGraph
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation
@@ -115,6 +115,28 @@ def test_few_steps_are_left_to_themselves(forward: str) -> None:
         "def get_inputs():\n    return [torch.randn(tokens, width)]\ndef get_init_inputs():\n    return []\n"
     )
     assert not combined(version(task_from_source(source, "few")))
+
+
+def stacked(layers: int) -> Task:
+    """A network of so many layers in fp32, whose norms alone can be fused with what is around them."""
+    return task_from_source(
+        DECODER[: DECODER.index("class Layer")] + "class Model(nn.Module):\n    def __init__(self, width, heads):\n"
+        "        super().__init__()\n"
+        f"        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range({layers})])\n"
+        "        self.norm = nn.LayerNorm(width)\n"
+        "    def forward(self, x):\n        for layer in self.layers:\n            x = self.norm(torch.relu(layer(x))) + x\n"
+        "        return x\n" + DECODER[DECODER.index("def get_inputs"):],
+        "stacked",
+    )  # fmt: skip
+
+
+def test_two_steps_are_done_at_once_where_a_graph_saves_many_launches() -> None:
+    deep, shallow = version(stacked(MANY // 2)), version(stacked(MANY // 2 - 1))
+    [graphed] = combined(deep)
+    assert graphed.sentence.startswith("combine fuse and cuda_graph, line ")
+    _, fused = after(deep, "fuse all neighbours")
+    assert child_of(deep, graphed) == after(fused, "capture the forward in a CUDA graph")[1].plan
+    assert len(fused.working()) == MANY and not combined(shallow)
 
 
 def test_channels_last_is_among_them_for_16_bits_alone() -> None:
