@@ -16,6 +16,9 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 RESOURCE_ERROR = "OutOfResources"
 """`Diagnosis.kind` of a version that asks for more shared memory or registers than the target has."""
 
+LOW_PRECISION = "LowPrecision"
+"""`Diagnosis.kind` of a version whose numbers are less precise than the reference's dtype has them."""
+
 REFERENCE_ERROR, WIDENED = "reference_error", "tolerance_widened"
 """Metrics: norm-wise error of the reference itself against float64; what was added to the absolute tolerance of an output
 for its sake, left out where nothing was."""

@@ -14,7 +14,7 @@ from mtmc.optimizations import KINDS, Move, Optimization, Version, legal_moves
 from mtmc.optimizations.version import CallTimes
 from mtmc.outcome import LIBRARY_TF32, REFERENCE_ERROR
 from mtmc.protocols import EditRequest, Observation
-from mtmc.rewrite.plan import plan_from_json
+from mtmc.rewrite.plan import Plan, plan_from_json
 from mtmc.task import Task
 
 KEPT = 128
@@ -31,11 +31,20 @@ def moves_on(seen: Observation | EditRequest) -> Mapping[str, Move]:
     """
     if seen.plan is None:
         return {}
+    return _moves(seen.task, seen.plan, seen.hardware, *_known(seen), tuple(KINDS.values()))
+
+
+def with_plan(seen: Observation | EditRequest, plan: Plan) -> Version:
+    """What a plan makes of the task, with what was seen of the version that is shown. Raises: as `moves_on`."""
+    return Version.of(seen.task, plan, hardware(seen.hardware), *_known(seen))
+
+
+def _known(seen: Observation | EditRequest) -> tuple[bool, CallTimes | None]:
+    """`Version.tf32_reference` and its times."""
     metrics = seen.outcome.metrics
     tf32_reference = LIBRARY_TF32 in metrics or metrics.get(REFERENCE_ERROR, 0.0) > TF32_ERROR
     device_ms, call_ms = metrics.get("device_ms"), metrics.get("call_ms")
-    times = CallTimes(device_ms, call_ms) if device_ms and call_ms else None
-    return _moves(seen.task, seen.plan, seen.hardware, tf32_reference, times, tuple(KINDS.values()))
+    return tf32_reference, CallTimes(device_ms, call_ms) if device_ms and call_ms else None
 
 
 @lru_cache(maxsize=KEPT)

@@ -35,12 +35,13 @@ class AutoCoder(ModelCoder):
         Raises: ConfigError where a model is needed and there is none; else as `ModelCoder.edit`.
         """
         reason = "a repair that no rule can do" if request.failed_source is not None else "this version has no plan"
-        if request.failed_source is None and request.right_source is None and request.plan is not None:
+        known = request.failed_source is None or request.feedback is not None
+        if known and request.right_source is None and request.plan is not None:
             try:
                 return Rewriter().edit(request)
             except CoderError as error:
                 _log.debug("the rewriter leaves %r to the model: %s", request.action.sentence, error)
-                reason = str(error)
+                reason = str(error) if request.failed_source is None else reason
         try:
             return super().edit(request)
         except ConfigError as error:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mtmc.action import STOP, Action
 from mtmc.errors import CoderError
-from mtmc.outcome import Outcome
+from mtmc.outcome import LOW_PRECISION, Diagnosis, Outcome
 from mtmc.protocols import Coder, Edit, EditRequest, Observation
 from mtmc.task import Task
+
+if TYPE_CHECKING:
+    from mtmc.rewrite.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,24 @@ class Rewriter(Coder):
         return derive_guards(task).to_json()
 
     def edit(self, request: EditRequest) -> Edit:
-        """The child's source. Raises: CoderError on a repair (a rule would do the same again) or an unknown action."""
+        """The child's source; on a repair of one that is less precise than its reference, with more exact products.
+
+        Raises: CoderError on another repair (a rule would do the same again) or an unknown action.
+        """
+        child = self._child(request)
+        if request.feedback is None:
+            return _printed(request.task, child)
+        found = self._more_exact(request, request.feedback, child)
+        if found is None:
+            raise CoderError(f"the rewriter has no other way to write {request.action.sentence!r}")
+        return found
+
+    def _child(self, request: EditRequest) -> Plan:
+        """The plan that the action makes of the parent's."""
         from mtmc.optimizations import KINDS
         from mtmc.optimizations.seen import moves_on
-        from mtmc.rewrite.exported import export_graph
-        from mtmc.rewrite.plan import graph_of
-        from mtmc.rewrite.source import print_plan
 
         action = request.action
-        if request.feedback is not None:
-            raise CoderError(f"the rewriter has no other way to write {action.sentence!r}")
         if request.plan is None:
             raise CoderError("the rewriter edits only versions that have a plan; use a model for this one")
         if action.kind not in KINDS:
@@ -70,5 +82,28 @@ class Rewriter(Coder):
             raise CoderError(f"{action.sentence!r} ({action.key}) is none of this version's legal actions")
         if move.child is None:
             raise CoderError(f"{action.sentence!r} makes no new version")
-        graph = graph_of(export_graph(request.task), move.child)
-        return Edit(print_plan(request.task, graph, move.child).source, move.child.to_json())
+        return move.child
+
+    def _more_exact(self, request: EditRequest, feedback: Diagnosis, child: Plan) -> Edit | None:
+        """What follows a child that was less precise than its reference, or what had followed that; None for nothing."""
+        from mtmc.evaluate.check.judge import blamed_buffer
+        from mtmc.optimizations.more_exact import more_exact
+        from mtmc.optimizations.precision import Precision
+        from mtmc.optimizations.seen import with_plan
+
+        if feedback.kind != LOW_PRECISION or request.action.kind == Precision.kind:
+            return None
+        plans = list(more_exact(with_plan(request, child), blamed_buffer(feedback.message)))
+        if not plans:
+            return None
+        first = _printed(request.task, child).source == request.failed_source
+        found = _printed(request.task, plans[0 if first else -1])
+        return None if found.source == request.failed_source else found
+
+
+def _printed(task: Task, plan: Plan) -> Edit:
+    from mtmc.rewrite.exported import export_graph
+    from mtmc.rewrite.plan import graph_of
+    from mtmc.rewrite.source import print_plan
+
+    return Edit(print_plan(task, graph_of(export_graph(task), plan), plan).source, plan.to_json())

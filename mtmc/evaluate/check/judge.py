@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,9 @@ from mtmc.evaluate.reference.compare import check_output
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.returned import fits
 from mtmc.outcome import Diagnosis
+
+LEFT = "after the call (the reference changes it)"
+_BUFFER = re.compile(rf"buffer ('[^']*'|\"[^\"]*\") {re.escape(LEFT)}")
 
 
 def judge(
@@ -53,11 +58,17 @@ def _pairs(answer: Answer, expected: ExpectedOutputs) -> Iterator[tuple[str, Any
     """What to compare: its name, what there is, and what is expected. What is left behind comes first: an output that is
     wrong since the call before left something wrong behind says less."""
     for at, want in expected.left_inputs.items():
-        yield f"input {at} after the call (the reference changes it)", answer.left_inputs[at], want
+        yield f"input {at} {LEFT}", answer.left_inputs[at], want
     for (path, want), got in zip(expected.left_state.items(), answer.state, strict=True):
-        yield f"buffer {path!r} after the call (the reference changes it)", got, want
+        yield f"buffer {path!r} {LEFT}", got, want
     for at, (got, output) in enumerate(zip(answer.outputs, expected.outputs, strict=True)):
         yield "the output" if len(expected.outputs) == 1 else f"output {at}", got, output
+
+
+def blamed_buffer(message: str) -> str | None:
+    """Path of the buffer that a diagnosis of `judge` is about; None where it is about something else."""
+    found = _BUFFER.match(message)
+    return None if found is None else str(ast.literal_eval(found[1]))
 
 
 def _kind(value: Any) -> str:

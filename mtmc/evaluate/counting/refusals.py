@@ -11,7 +11,7 @@ from mtmc.evaluate.counting.count import Counted
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.floor import Floor, unpriced
 from mtmc.evaluate.counting.upstream import short_of, unreached
-from mtmc.outcome import Diagnosis, Outcome
+from mtmc.outcome import LOW_PRECISION, Diagnosis, Outcome
 
 
 def too_little(counted: Counted, least: Floor) -> Outcome | None:
@@ -61,7 +61,7 @@ def imprecise(bits: int, least: int, checked: int | None) -> Outcome:
         f"at the full shapes numbers are multiplied, or rounded before, to {bits} bits of significand; the task asks "
         f"for {least}, and where results are compared the forward has {checked or 'no such product'}"
     )
-    return _rejected("LowPrecision", message)
+    return _rejected(LOW_PRECISION, message)
 
 
 def too_long(counted: Counted) -> Outcome | None:

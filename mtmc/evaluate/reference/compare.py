@@ -52,6 +52,7 @@ from mtmc.evaluate.reference.distance import Limits, apart, apart_in_steps, dist
 from mtmc.evaluate.reference.expected_value import Calibrated, Expected, Mismatch, Precision
 from mtmc.evaluate.reference.faults import Faults, Worst
 from mtmc.evaluate.reference.tf32 import ALLOWED
+from mtmc.outcome import LOW_PRECISION
 from mtmc.task.quantized import is_fp8, readable
 from mtmc.task.tolerance import Tolerance
 
@@ -196,7 +197,7 @@ def _check_fp8(name: str, got: torch.Tensor, want: Expected | Calibrated) -> tup
             f"{name} is within the steps that the task allows, but too many numbers are a step off: norm-wise error "
             f"{error:.2e}{own}, allowed {bound:.2e}; round to the nearest number, and once"
         )
-        mismatch = Mismatch("LowPrecision", message)
+        mismatch = Mismatch(LOW_PRECISION, message)
     return error, mismatch
 
 
@@ -261,7 +262,7 @@ def _check_values(name: str, got: torch.Tensor, want: Expected | Calibrated) -> 
             f"{name} is within {whose(want.tolerance)} tolerance but less precise than {_type(got)} can be: {errors}, "
             f"allowed {bound:.2e}; do not compute in a lower precision (for tl.dot on fp32 use input_precision='tf32x3')"
         )
-        return error, Mismatch("LowPrecision", message)
+        return error, Mismatch(LOW_PRECISION, message)
     return error, None
 
 

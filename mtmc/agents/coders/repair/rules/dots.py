@@ -11,7 +11,7 @@ from mtmc.agents.coders.repair.edits import argument, integer, operand, with_arg
 from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import kernel_at, kernels, settings, step_names
 from mtmc.agents.coders.repair.program import New, Program, each
-from mtmc.outcome import Diagnosis
+from mtmc.outcome import LOW_PRECISION, Diagnosis
 
 _DOT = "triton.language.dot"
 _WIDTH = {"int8": 8, "uint8": 8, "fp8e5": 8, "fp8e4nv": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64}
@@ -81,7 +81,7 @@ def precision(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | 
 
 
 def _looks_like_tf32(diagnosis: Diagnosis) -> bool:
-    if diagnosis.kind == "LowPrecision":
+    if diagnosis.kind == LOW_PRECISION:
         return "float32" in diagnosis.message or diagnosis.stage == "estimate"
     error = re.search(r"norm-wise error ([\d.e+-]+\d)", diagnosis.message)
     fp32 = "off by more than 0.0001 +" in diagnosis.message
