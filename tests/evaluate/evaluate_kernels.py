@@ -152,6 +152,25 @@ def cast_loop_variables() -> list[int]:
 
 
 @triton.jit
+def truth_kernel(x_ptr, one_ptr, sum_ptr):
+    i = tl.arange(0, 8)
+    x = tl.load(x_ptr + i)
+    same = x == x
+    tl.store(one_ptr + i, (x > 3).to(one_ptr.dtype.element_ty))
+    tl.store(sum_ptr + i, (x > 3).to(sum_ptr.dtype.element_ty) + (x < 5).to(sum_ptr.dtype.element_ty) + same)
+
+
+def truths() -> dict[str, list[list[float]]]:
+    """By dtype: which of 0 to 7 are over 3; that, whether it is below 5, and one, added."""
+    found = {}
+    for dtype in (torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        x, results = torch.arange(8).to(dtype), [torch.full((8,), 77).to(dtype) for _ in range(2)]
+        truth_kernel[(1,)](x, *results)
+        found[str(dtype)] = [result.double().tolist() for result in results]
+    return found
+
+
+@triton.jit
 def scaled_kernel(out_ptr, scale, shift):
     i = tl.arange(0, 4)
     tl.store(out_ptr + i, i * scale.to(tl.float32) + shift.to(tl.float64))

@@ -100,6 +100,13 @@ def test_variables_of_loops_can_be_cast(check_pool: Pool) -> None:
     assert run(check_pool, "cast_loop_variables") == [0, 4, 8, 12, 0, 1, 2 << 40, (2 << 40) + 1, 7, 8]
 
 
+def test_comparisons_are_truths_that_can_be_cast(check_pool: Pool) -> None:
+    over = [float(i > 3) for i in range(8)]
+    both = [(i > 3) + (i < 5) + 1.0 for i in range(8)]
+    found = run(check_pool, "truths")
+    assert found == dict.fromkeys(found, [over, both]) and len(found) == 7
+
+
 def test_floats_are_numbers_of_fp32_in_kernels(check_pool: Pool) -> None:
     tenth, third = np.float32(0.1), np.float32(1 / 3)
     want = [float(np.float64(np.float32(i) * tenth) + np.float64(third)) for i in range(4)]

@@ -51,7 +51,7 @@ def prepare(default_precision: str = "tf32") -> None:
     fp8.correct_fp8(interpreter)
     _correct_dot(interpreter.InterpreterBuilder)
     _correct_math(interpreter)
-    _keep_truth(interpreter.InterpreterBuilder)
+    _keep_truth(interpreter)
     combine_as_trees(interpreter)
 
 
@@ -298,18 +298,20 @@ def _correct_math(interpreter: types.ModuleType) -> None:
     _open_libdevice(interpreter)
 
 
-def _keep_truth(builder: type) -> None:
-    """A truth value that is spread over a block stays one. A comparison has the type of what it compares there, so that
-    spread it was a block of integers, and no mask."""
-    spread = builder.create_splat  # type: ignore[attr-defined]
+def _keep_truth(interpreter: types.ModuleType) -> None:
+    """Comparisons give truth values. As it comes, the interpreter says of them that they have the type of what they compare:
+    a cast to that type left them as they were, one byte each, for a store of eight, and spread they were no mask."""
+    import triton.language as tl
 
-    def create_splat(self: Any, block_type: Any, arg: Any) -> Any:
-        found = spread(self, block_type, arg)
-        if arg.data.dtype == np.bool_:
-            found.data = found.data.astype(np.bool_)
-        return found
+    builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
+    compute = builder.binary_op
 
-    builder.create_splat = create_splat  # type: ignore[attr-defined]
+    def binary_op(self: Any, lhs: Any, rhs: Any, op: Any) -> Any:
+        found = compute(self, lhs, rhs, op)
+        compared = found.data.dtype == np.bool_ and found.dtype.scalar != tl.int1
+        return handle(found.data, tl.int1) if compared else found
+
+    builder.binary_op = binary_op
 
 
 def _open_libdevice(interpreter: types.ModuleType) -> None:
