@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from mtmc.rewrite.graph import Size, Tensor, is_one, product
 
@@ -50,10 +51,26 @@ class Terms:
                 if all(math.isclose(function(size), value) for size, value in zip(sizes, values, strict=True)):
                     yield pattern.format(expression)
 
+    def scaled(self) -> Iterator[tuple[str, Size]]:
+        """All that a number may be a simple function of, times a constant."""
+        yield from self.simple
+        yield from self.quotients()
+        yield from self.fewer()
+        yield from self.extremes()
+
     def fewer(self) -> Iterator[tuple[str, Size]]:
         """One less than a dimension or its half: the steps between so many points."""
         for text, size in [*self.simple, *self.quotients()]:
             yield f"{text} - 1", tuple(value - 1 for value in size)
+
+    def extremes(self) -> Iterator[tuple[str, Size]]:
+        """The larger and the smaller one of two dimensions of which now the one is, now the other: `max(x.shape)`."""
+        several = [(text, size) for text, size in self.simple if len(set(size)) > 1]
+        for (text, size), (other, sizes) in combinations(several, 2):
+            larger = tuple(map(max, size, sizes))
+            if larger not in (size, sizes):
+                yield f"max({text}, {other})", larger
+                yield f"min({text}, {other})", tuple(map(min, size, sizes))
 
     def compound(self) -> Iterator[tuple[str, Size]]:
         for name, tensor in self.tensors:

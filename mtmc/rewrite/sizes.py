@@ -4,7 +4,7 @@ A number known at several variants is looked for, in this order, among: the dime
 numbers kept on the module, products and quotients of these. The first expression that is right at every exported variant
 is taken; where none is, what a symbolic export says of the number (`mtmc.rewrite.exact_numbers`); where that says nothing
 either, a dimension and a constant more, a multiple of a dimension, two dimensions joined, a dimension times any of these
-products, or a constant times a simple function of one; else the number cannot be written
+products, the larger or smaller one of two dimensions, or a constant times a simple function of one; else the number cannot be written
 for other shapes and the caller is told so.
 """
 
@@ -79,7 +79,7 @@ class Scope:
             half = self.exact(tuple(value // 2 for value in size))  # complex numbers as pairs of real ones
             if half is not None:
                 return f"2 * ({half})"
-        return self._so_much_more(size) or self._several(size)
+        return self._so_much_more(size) or self._several(size) or self._extreme(size)
 
     def _so_much_more(self, size: Size) -> str | None:
         """A dimension and as many elements more or less at every variant, where sizes differ: what a pad leaves."""
@@ -108,6 +108,12 @@ class Scope:
         """Whether a size that varies is the same at two variants between which another size is not."""
         pairs = [(a, b) for a, b in combinations(range(len(size)), 2) if size[a] == size[b]]
         return len(set(size)) > 1 and any(values[a] != values[b] for values in self._simple for a, b in pairs)
+
+    def _extreme(self, size: Size) -> str | None:
+        """The larger or the smaller one of two dimensions."""
+        if len(set(size)) < _SEVERAL_FROM:
+            return None
+        return next((text for text, values in self._terms.extremes() if values == size), None)
 
     def _several(self, size: Size) -> str | None:
         """A multiple of a dimension; two dimensions joined, as a concatenation has them; a dimension times what else can be
@@ -165,7 +171,7 @@ class Scope:
         """
         if len(set(values)) < _SCALED_FROM:
             return
-        for expression, sizes in [*self._terms.simple, *self._terms.quotients(), *self._terms.fewer()]:
+        for expression, sizes in self._terms.scaled():
             if not all(size > 0 for size in sizes):
                 continue
             for pattern, function in FUNCTIONS:

@@ -6,6 +6,7 @@ import pytest
 
 from mtmc.rewrite.graph import Tensor, Varying
 from mtmc.rewrite.sizes import NoExpression, Scope
+from tests.rewrite.interpreting import interpret_ways
 
 X = Tensor(((64, 8, 5), (32, 12, 7), (6, 6, 6)), "float32", True)  # x is [64, 32, 6] at the first variant
 SCOPE = Scope((("x", X),), {"self.heads": (4, 2, 3), "self.scale": (0.25, 0.5, 0.125)})
@@ -83,6 +84,55 @@ def test_a_dimension_and_so_much_more_comes_last_of_all() -> None:
     assert SCOPE.size((28, 8, 3)) == "x.shape[1] - 4"
     asked = Scope((("x", X),), exact=lambda values: "asked")
     assert asked.size((81, 25, 22)) == "asked"
+
+
+def test_the_larger_and_the_smaller_one_of_two_dimensions() -> None:
+    assert SCOPE.size((64, 12, 7)) == "max(x.shape[0], x.shape[1])"
+    assert SCOPE.size((32, 8, 5)) == "min(x.shape[0], x.shape[1])"
+    scaled = Varying(tuple(0.2 * value**0.5 for value in (64, 12, 7)))
+    assert SCOPE.number(scaled) == "0.2 * (max(x.shape[0], x.shape[1])) ** 0.5"
+    one_larger = Scope((("x", Tensor(((64, 18, 15), (32, 12, 7)), "float32", True)),))
+    two = Scope((("x", Tensor(((64, 8), (32, 12)), "float32", True)),))
+    for scope, size in ((one_larger, (64, 12, 15)), (two, (64, 13))):
+        with pytest.raises(NoExpression):
+            scope.size(size)
+
+
+BOTH_SIDES = """
+import torch
+from torch import nn
+
+rows, columns = 64, 128
+VARIANTS = {{
+    "small": {{"rows": 24, "columns": 12}},
+    "odd1": {{"rows": 5, "columns": 9}},
+    "odd2": {{"rows": 19, "columns": 7}},
+}}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {result}
+
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+
+def get_init_inputs():
+    return []
+"""
+RESULTS = {
+    "scaled": "torch.tanh(x) * (0.2 * max(x.shape) ** 0.5)",
+    "divided": "(x + 1) / min(x.shape)",
+    "cut_off": "torch.cat((x.sum(1), x.sum(0)))[: max(x.shape)] * 2",
+    "of_a_product": "(x @ x.T) * min(x.shape) ** -0.5 + 1",
+}
+
+
+def test_versions_are_right_whichever_dimension_is_larger() -> None:
+    sources = {name: BOTH_SIDES.format(result=result) for name, result in RESULTS.items()}
+    assert interpret_ways(sources, [["lower"], ["fuse", "lower"]]) == dict.fromkeys(sources)
 
 
 def test_one_and_the_empty_product() -> None:
