@@ -4,8 +4,8 @@ A number known at several variants is looked for, in this order, among: the dime
 numbers kept on the module, products and quotients of these. The first expression that is right at every exported variant
 is taken; where none is, what a symbolic export says of the number (`mtmc.rewrite.exact_numbers`); where that says nothing
 either, a dimension and a constant more, a multiple of a dimension, two dimensions joined, a dimension times any of these
-products, the larger or smaller one of two dimensions, or a constant times a simple function of one; else the number cannot be written
-for other shapes and the caller is told so.
+products, the larger or smaller one of two dimensions, or a constant times a simple function of one; else the number cannot
+be written for other shapes and the caller is told so.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_comparisons_are_truths_that_can_be_cast(check_pool: Pool) -> None:
     over = [float(i > 3) for i in range(8)]
     both = [(i > 3) + (i < 5) + 1.0 for i in range(8)]
     found = run(check_pool, "truths")
-    assert found == dict.fromkeys(found, [over, both]) and len(found) == 7
+    assert found == {dtype: [over, both] for dtype in found} and len(found) == 7
 
 
 def test_floats_are_numbers_of_fp32_in_kernels(check_pool: Pool) -> None:
