@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.graph import Graph, Ref
+from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Stage
 
 
@@ -20,7 +23,18 @@ def structural_hash(graph: Graph, stage: Stage) -> Hashable:
         for out in op.outputs:
             places.setdefault(out, len(places))
     leaving = sorted(places[value] for value in graph.leaving(stage.ops))
-    return (stage.template, stage.schedule, tuple(ops), tuple(leaving))
+    return (stage.template, stage.schedule, tuple(ops), tuple(leaving), _work(graph, stage))
+
+
+def _work(graph: Graph, stage: Stage) -> Hashable:
+    """What a kernel of the stage does, and what it reads: the transpose of an input is read as the input, one of a result as
+    it lies, and a mask that is made of numbers is made again. () where no kernel covers it."""
+    try:
+        body = build(graph, stage.ops, table)
+    except NotCovered:
+        return ()
+    work = tuple((node.kind, node.operation, node.shape) for node in body.nodes)
+    return work, tuple(graph.values.get(value) for value in body.loads)
 
 
 def _plain(graph: Graph, places: dict[str, int], item: Any) -> Hashable:

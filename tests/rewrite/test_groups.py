@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mtmc.optimizations import legal_moves
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
 from mtmc.task import Task, load_task
@@ -71,3 +72,39 @@ def test_what_is_computed_from_no_tensor_stays_a_torch_call() -> None:
     start = version(task, root_plan(export_graph(task)))
     sentences = [action.sentence for action in actions_on(start)]
     assert not [sentence for sentence in sentences if "lower log " in sentence or "clone and log" in sentence]
+
+
+LIKE = """import torch
+from torch import nn
+rows = 256
+VARIANTS = {{"small": {{"rows": 16}}, "odd1": {{"rows": 5}}}}
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.mask = nn.Parameter(torch.randn(64, 64)), nn.Buffer(torch.rand(64) > 0.5)
+    def forward(self, x):
+        {work}
+def get_inputs():
+    return [torch.randn(rows, 64)]
+def get_init_inputs():
+    return []
+"""
+READS = {
+    "an_input_and_a_result_transposed": "x = torch.tanh(x @ x.T @ x); return torch.tanh(x @ x.T)",
+    "weights_and_computed_weights": "x = torch.tanh(x @ self.weight.t()); return torch.tanh(x @ self.weight.sin().t())",
+    "both_matrices": "x = (x[None] @ x.mT[None])[0] @ x; return (x[None] @ x.mT[None])[0] + 1",
+    "masks_of_numbers_and_of_memory": (
+        "x = torch.where(torch.arange(64) < 9, torch.sin(x), x); return torch.where(self.mask, torch.sin(x), x).cos()"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_offered_for_one_can_be_written_for_all_like_it(name: str) -> None:
+    task = load_task(LIKE.format(work=READS[name]))
+    start = version(task, root_plan(export_graph(task)))
+    starts = [start, *(after(start, word)[1] for word in ("lower", "fuse"))]
+    for each in starts:
+        for move in legal_moves(each):
+            if move.child is not None and move.child != each.plan:
+                each.made(move.child)
