@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from mtmc.rewrite.copies import Copy
 from mtmc.rewrite.expansion import build
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Op, is_one
+from mtmc.rewrite.graph import Graph, Op, Varying, is_one
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.overloads import overload
@@ -81,11 +82,29 @@ def packed_stages(graph: Graph, plan: Plan) -> list[Stage]:
         reads = {ref for op in ops for ref in op.refs()} - outputs
         if not stage.is_torch and any(graph.producer.get(ref) in graph.of_numbers for ref in reads):
             reads = set(build(graph, stage.ops, table).loads)  # a kernel makes a mask itself
-        told = any(is_open(graph, size) for output in outputs for size in graph.values[output].shape)
-        if reads and reads <= known and not told and not outputs & given and not any(map(_draws, ops)):
+        if (
+            reads
+            and reads <= known
+            and not _is_told(graph, stage, ops)
+            and not outputs & given
+            and not any(map(_draws, ops))
+        ):
             found.append(stage)
             known |= outputs
     return _needed(graph, found)
+
+
+def _is_told(graph: Graph, stage: Stage, ops: Sequence[Op]) -> bool:
+    """Whether an input may say how large a result is. Not that of a call of torch that is given no number but those of its
+    operands' sizes: three weights of different heights that are joined are as high as no size of the module."""
+    if stage.is_torch and not any(map(_varies, (each for op in ops for each in (*op.args, *op.kwargs.values())))):
+        return False
+    return any(is_open(graph, size) for op in ops for output in op.outputs for size in graph.values[output].shape)
+
+
+def _varies(item: Any) -> bool:
+    """Whether there is a number in an argument that is another one at other shapes."""
+    return isinstance(item, Varying) or (isinstance(item, (tuple, list)) and any(map(_varies, item)))
 
 
 def kept_filters(graph: Graph, plan: Plan, stages: Sequence[Stage]) -> dict[str, Copy]:

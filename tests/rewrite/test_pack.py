@@ -298,3 +298,58 @@ def test_a_kernel_that_makes_its_mask_itself_is_kept() -> None:
     assert fused is not None
     kernels = [stage for stage in fused.stages if not stage.is_torch and len(stage.ops) > 3]
     assert len(kernels) == 1 and set(kernels) <= set(packed_stages(start.graph, fused))
+
+
+JOINED = """
+import torch
+from torch import nn
+
+rows, a, b, c = 64, 48, 20, 15
+VARIANTS = {"small": {"rows": 8, "a": 12, "b": 7, "c": 5}, "odd1": {"rows": 5, "a": 10, "b": 6, "c": 9}}
+
+
+class Model(nn.Module):
+    def __init__(self, width, a, b, c):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(width, height) for height in (a, b, c))
+        self.e, self.f = nn.Linear(width, a), nn.Linear(width, b)
+
+    def forward(self, x):
+        return JOINED
+
+
+def get_inputs():
+    return [torch.randn(rows, 16)]
+
+
+def get_init_inputs():
+    return [16, a, b, c]
+"""
+
+
+@pytest.mark.parametrize(
+    ("joined", "packs"),
+    [
+        ("x @ torch.cat((self.q.weight, self.k.weight, self.v.weight)).t()", True),
+        ("x @ torch.cat((self.q.weight, self.k.weight, self.v.weight, self.e.weight, self.f.weight)).t()", True),
+        ("x.sum() + torch.cat((self.q.bias, self.k.bias, self.v.bias)).exp()", True),
+        ("x @ torch.cat((self.q.weight, self.k.weight, self.v.weight, x)).t()", False),
+        ("x.sum() + torch.nn.functional.pad(self.q.bias, (0, x.shape[0]))", False),
+    ],
+)
+def test_what_is_joined_is_packed_however_high_it_is(joined: str, packs: bool) -> None:
+    source = JOINED.replace("JOINED", joined)
+    found = packed(source)
+    assert (found is not None) is packs
+    if found is not None:
+        names: dict[str, Any] = {}
+        exec(print_plan(found[0], export_graph(found[0]), found[1]).source, names)
+        model, x = names["ModelNew"](16, 12, 7, 5), torch.randn(3, 16)
+        exec(source, names)
+        reference = names["Model"](16, 12, 7, 5)
+        reference.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), reference(x))
+            model.q.weight.mul_(2)
+            reference.q.weight.mul_(2)
+            torch.testing.assert_close(model(x), reference(x))
