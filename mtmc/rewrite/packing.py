@@ -14,7 +14,7 @@ from typing import Any
 from mtmc.rewrite.copies import Copy
 from mtmc.rewrite.expansion import build
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Op, Varying, is_one
+from mtmc.rewrite.graph import Graph, Op, Size, Varying, is_one
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.overloads import overload
@@ -95,16 +95,22 @@ def packed_stages(graph: Graph, plan: Plan) -> list[Stage]:
 
 
 def _is_told(graph: Graph, stage: Stage, ops: Sequence[Op]) -> bool:
-    """Whether an input may say how large a result is. Not that of a call of torch that is given no number but those of its
-    operands' sizes: three weights of different heights that are joined are as high as no size of the module."""
-    if stage.is_torch and not any(map(_varies, (each for op in ops for each in (*op.args, *op.kwargs.values())))):
-        return False
-    return any(is_open(graph, size) for op in ops for output in op.outputs for size in graph.values[output].shape)
+    """Whether an input may say how large a result is. A call of torch has its results' sizes from its operands and from the
+    numbers that it is given: three weights of different heights that are joined are as high as no size of the module."""
+    if stage.is_torch:
+        given = [each for op in ops for each in _varying((*op.args, *op.kwargs.values()))]
+    else:
+        given = [size for op in ops for output in op.outputs for size in graph.values[output].shape]
+    return any(is_open(graph, size) for size in given)
 
 
-def _varies(item: Any) -> bool:
-    """Whether there is a number in an argument that is another one at other shapes."""
-    return isinstance(item, Varying) or (isinstance(item, (tuple, list)) and any(map(_varies, item)))
+def _varying(item: Any) -> Iterator[Size]:
+    """The whole numbers among arguments that are other ones at other shapes."""
+    if isinstance(item, Varying) and all(isinstance(value, int) for value in item.values):
+        yield tuple(int(value) for value in item.values)
+    elif isinstance(item, (tuple, list)):
+        for part in item:
+            yield from _varying(part)
 
 
 def kept_filters(graph: Graph, plan: Plan, stages: Sequence[Stage]) -> dict[str, Copy]:

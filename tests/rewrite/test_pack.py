@@ -335,6 +335,7 @@ def get_init_inputs():
         ("x.sum() + torch.cat((self.q.bias, self.k.bias, self.v.bias)).exp()", True),
         ("x @ torch.cat((self.q.weight, self.k.weight, self.v.weight, x)).t()", False),
         ("x.sum() + torch.nn.functional.pad(self.q.bias, (0, x.shape[0]))", False),
+        ("x.sum() + torch.fft.rfft(self.q.bias, n=2 * self.q.bias.shape[0]).abs()", True),  # a + 1 numbers
     ],
 )
 def test_what_is_joined_is_packed_however_high_it_is(joined: str, packs: bool) -> None:
