@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 import torch
 
+from mtmc.evaluate.check.judge import judge
 from mtmc.evaluate.check.layout import dense_places, view
+from mtmc.evaluate.measure import examination as examination_module
+from mtmc.evaluate.measure import output_buffer
 from mtmc.evaluate.measure.backend import Window
 from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
@@ -123,8 +126,15 @@ def shared() -> Iterator[tuple[HostBackend, Flags, list[Any]]]:
         backend.release(fd)
 
 
-def timed(shared: tuple[HostBackend, Flags, list[Any]], behave: Callable[[Hand, Call], None]) -> Samples:
-    """Calls of a candidate that behaves so, of a task whose output is twice its input."""
+def timed(
+    shared: tuple[HostBackend, Flags, list[Any]],
+    behave: Callable[[Hand, Call], None],
+    draw: Callable[[int], ExpectedOutputs] | None = None,
+    calls: int = 2,
+    **named: Any,
+) -> Samples:
+    """Calls of a candidate that behaves so, of a task whose output is twice its input. draw, named: see `Examination.time`;
+    draw is `twice` if left out. calls: that count."""
     backend, flags, [(in_fd, inputs), (out_fd, outputs)] = shared
     ours, theirs = socket.socketpair()
     candidate = Line(theirs)
@@ -159,7 +169,7 @@ def timed(shared: tuple[HostBackend, Flags, list[Any]], behave: Callable[[Hand, 
 
         buffer.take = taken  # type: ignore[method-assign]
         examination = Examination(Conversation(Line(ours), flags, 600.0), buffer, backend, flags, lambda: next(seeds))
-        return examination.time(twice, 0, TimingBudget(2, 2, 0.0, 0.0), ahead=True)
+        return examination.time(draw or twice, 0, TimingBudget(calls, calls, 0.0, 0.0), ahead=True, **named)
     finally:
         hand.over = True
         ours.close()
@@ -203,6 +213,49 @@ def test_each_call_is_compared_though_the_next_one_is_asked_for_before(shared: A
         timed(shared, once_wrong)
     assert f"timed call {wrong + 1}" in caught.value.diagnosis.message
     assert next(calls) <= min(4, wrong + 2)
+
+
+def seen_behind_the_gate(shared: Any, monkeypatch: pytest.MonkeyPatch, **named: Any) -> dict[str, list[bool]]:
+    """Of each comparison and each draw whether the candidate was waiting behind the gate meanwhile."""
+    flags, seen = shared[1], {"compared": list[bool](), "drawn": list[bool]()}
+
+    def drawn(seed: int) -> ExpectedOutputs:
+        seen["drawn"].append(flags.shut)
+        return twice(seed)
+
+    def judged(*given: Any) -> Any:
+        seen["compared"].append(flags.shut)
+        return judge(*given)
+
+    monkeypatch.setattr(output_buffer, "judge", judged)
+    timed(shared, honest, drawn, calls=4, early=lambda: True, **named)
+    return seen
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("crowded_ms", [1e9, 0.0])
+def test_nothing_is_done_beside_streams_that_take_turns(
+    shared: Any, monkeypatch: pytest.MonkeyPatch, everywhere: bool, crowded_ms: float
+) -> None:
+    """Where all streams wait at the gate, or the oracle's work before a call was slow, comparing and drawing wait, too."""
+    monkeypatch.setattr(examination_module, "CROWDED_MS", crowded_ms)
+    seen = seen_behind_the_gate(shared, monkeypatch, everywhere=everywhere)
+    assert len(seen["compared"]) == 6 and len(seen["drawn"]) >= 6, "two warm up"
+    beside = [any(each) for each in seen.values()]
+    assert beside == [not everywhere and crowded_ms > 0] * 2
+
+
+@pytest.mark.parametrize("wrong", range(4))
+def test_each_call_is_compared_at_once_where_streams_take_turns(shared: Any, wrong: int) -> None:
+    calls = itertools.count()
+
+    def once_wrong(hand: Hand, request: Call) -> None:
+        (half if next(calls) == wrong else honest)(hand, request)
+
+    with pytest.raises(Failed) as caught:
+        timed(shared, once_wrong, everywhere=True)
+    assert f"timed call {wrong + 1}" in caught.value.diagnosis.message
+    assert next(calls) == wrong + 1, "before the next one is asked for"
 
 
 def test_inputs_that_are_mended_before_the_outputs_are_compared_were_changed_even_so() -> None:

@@ -38,6 +38,10 @@ PREFETCHED_CASES = 3
 HELD_BYTES = 1 << 27
 """Inputs and outputs of a call that are compared while the candidate has the next one; more of them, with those of the next
 call, might be more than the device has."""
+CROWDED_MS = 1.0
+"""What writing the last piece of the inputs and emptying the cache takes, a tenth of that as a rule, where streams that wait
+behind the gate are given turns of the device. Each kernel that finds the device idle may wait for such a turn to end (2 ms):
+to compare hundreds of buffers so took 0.7 s a call."""
 
 
 class Examination:
@@ -157,17 +161,19 @@ class Examination:
         """Timed forwards on fresh inputs until the budget is spent, every output checked.
 
         draw: what a seed should give. ahead: whether to try to have the calls enqueued. everywhere: behind a gate for all
-        streams. early: whether a call's draw may be made while the candidate is at work for the call before.
+        streams. early: whether a call's draw may be made while the candidate is at work for the call before. It is not, and
+        nothing is compared meanwhile, where streams that wait take turns of the device, see `CROWDED_MS`.
         """
         self._asked.stage = "time"
         samples, calls = Samples(ahead=ahead, everywhere=everywhere), 0
         coming = Prefetcher(draw(self._draw_seed()) for _ in itertools.repeat(None))
         started = time.monotonic()
         compare: Callable[[], object] = _nothing
+        crowded = everywhere
 
         def meanwhile() -> None:
             compare()
-            if early() and 0 < samples.output_bytes + samples.input_bytes <= HELD_BYTES:
+            if early() and not crowded and 0 < samples.output_bytes + samples.input_bytes <= HELD_BYTES:
                 coming.prepare()
 
         while not budget.enough(samples.stated, time.monotonic() - started):
@@ -180,7 +186,8 @@ class Examination:
             elif calls > WARM_CALLS:
                 samples.add(call)
             samples.note_sizes(expected)
-            if call.flush is None or samples.output_bytes + samples.input_bytes > HELD_BYTES:
+            crowded = everywhere or call.late > CROWDED_MS
+            if call.flush is None or crowded or samples.output_bytes + samples.input_bytes > HELD_BYTES:
                 compare()
                 compare = _nothing
             del expected  # before the next one is drawn: two of them may be more than the device has
