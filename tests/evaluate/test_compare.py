@@ -127,7 +127,7 @@ def test_empty_and_scalar_outputs() -> None:
 @pytest.mark.parametrize("sums", [torch.float32, torch.float64])
 def test_bound_at_full_shapes_by_hand(sums: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     # |r| = 5, e(r) = 1e-6, e(p) = 2e-6: |c - r| may be 5 (4 * 2e-6 + 1e-6) = 4.5e-5. A GPU sums in float32.
-    monkeypatch.setattr(compare, "_sum_dtype", lambda tensor: sums)
+    monkeypatch.setattr(compare, "sum_dtype", lambda tensor: sums)
     want = Calibrated(torch.tensor([3.0, 4.0]), Precision(1e-6, 2e-6))
     error, mismatch = check_output("the output", torch.tensor([3.0, 4.0 + 4.4e-5]), want)
     assert mismatch is None and error == pytest.approx(8.8e-6, rel=1e-2)

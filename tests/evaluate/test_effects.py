@@ -94,3 +94,30 @@ def test_bits_that_are_to_be_conjugated_or_negated_are_those_that_a_reader_sees(
     assert differ(numbers, numbers.conj()) and not differ(written, numbers.conj())
     assert not differ(written.imag, numbers.conj().imag) and differ(numbers.imag, numbers.conj().imag)
     assert int(fingerprint(written, 3)) == int(fingerprint(numbers.conj(), 3))
+
+
+def test_copies_are_of_the_same_bits_and_share_no_memory() -> None:
+    """Of any dtype, order in memory and overlap."""
+    model = Kept()
+    numbers = torch.randn(3, 4, dtype=torch.complex64)
+    others = {
+        "turned": torch.arange(6.0).view(2, 3).t(),
+        "apart": torch.arange(12.0)[::3],
+        "repeated": torch.ones(1).expand(4),
+        "conjugated": numbers.conj(),
+        "negated": numbers.conj().imag,
+        "small": torch.ones(3, dtype=torch.float8_e4m3fn),
+        "flags": torch.tensor([True, False]),
+        "empty": torch.zeros(0, 3),
+        "one": torch.tensor(float("nan")),
+    }
+    for name, tensor in others.items():
+        setattr(model, name, tensor)
+    copies = values(model)
+    assert {*others} < {*copies} and changed_buffers(model, copies) == ()
+    for name, tensor in others.items():
+        assert copies[name].untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr() or not tensor.numel()
+        assert copies[name].dtype == tensor.dtype and copies[name].shape == tensor.shape
+    model.flags[1], model.mean[2] = True, 1.0
+    assert changed_buffers(model, copies) == ("mean", "flags")
+    assert values(model, ["none", "layers"]) == {}

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from mtmc.evaluate.reference.side_by_side import side_by_side
+
 GPU_BLOCK = 2**25
 """Elements at a time on a GPU: kernels far longer than their launch, temporaries of 128 MiB in float32."""
 CPU_BLOCK = 2**18
@@ -99,15 +101,19 @@ def differ(now: torch.Tensor, before: torch.Tensor) -> bool:
 
 
 def different(now: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[int]:
-    """Positions of tensors that have changed in any bit. One wait for the device: a deep network has hundreds of them."""
-    asked, found = [], []
-    for at, (a, b) in enumerate(zip(now, before, strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
-            found.append(at)
-        else:
-            asked.append((at, same_bits(a, b)))
-    same = torch.stack([each.to(asked[0][1].device) for _, each in asked]).tolist() if asked else []
-    return sorted(found + [at for (at, _), equal in zip(asked, same, strict=True) if not equal])
+    """Positions of tensors that have changed in any bit. One wait for the device: a deep network has hundreds of them, and
+    small ones are compared together."""
+    pairs = list(zip(now, before, strict=True))
+    alike = [at for at, (a, b) in enumerate(pairs) if (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)]
+    places, same = list[int](), list[torch.Tensor]()
+    for positions, (a, b) in side_by_side([pairs[at] for at in alike]):
+        places += [alike[at] for at in positions]
+        same.append((a.view(torch.uint8) == b.view(torch.uint8)).all(1))
+    left = sorted({*alike}.difference(places))
+    same += [same_bits(*pairs[at]).reshape(1) for at in left]
+    equal = torch.cat([each.to(same[0].device) for each in same]).tolist() if same else []
+    unchanged = {at for at, whether in zip(places + left, equal, strict=True) if whether}
+    return [at for at in range(len(pairs)) if at not in unchanged]
 
 
 def _random(count: int, generator: torch.Generator) -> torch.Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from mtmc.evaluate.reference.distance import Distance, Limits, distance, peak_of
+from mtmc.evaluate.reference.distance import Distance, Limits, distance, distances, peak_of, peaks_of
 from mtmc.evaluate.reference.expected_value import Precision
 from mtmc.evaluate.reference.tf32 import ALLOWED
 from mtmc.task.quantized import is_fp8
@@ -51,10 +52,32 @@ def calibrated(
     own, rounding = (distance(each, oracle, limits.relative / FACTOR) for each in (value, rounded))
     if least:
         own = own.at_least(least)
-    if is_fp8(value.dtype):
+    return _precision(value.dtype, own, rounding, limits, 0.0 if is_fp8(value.dtype) else peak_of(value))
+
+
+Leaf = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""An output of the reference, and the float64 results of inputs and of rounded inputs."""
+
+
+def all_calibrated(leaves: Sequence[Leaf], tolerance: Tolerance = DEFAULT) -> list[Precision]:
+    """`calibrated` of each output; the small ones together."""
+    found = dict[int, Precision]()
+    for dtype in dict.fromkeys(value.dtype for value, _, _ in leaves):
+        chosen = [at for at, (value, _, _) in enumerate(leaves) if value.dtype == dtype]
+        limits, values = Limits.of(dtype, tolerance), [leaves[at][0] for at in chosen]
+        columns = zip(*(((v, o), (p, o)) for v, o, p in (leaves[at] for at in chosen)), strict=True)
+        own, rounding = (distances(column, limits.relative / FACTOR) for column in columns)
+        peaks = [0.0] * len(chosen) if is_fp8(dtype) else peaks_of(values)
+        for at, one, other, peak in zip(chosen, own, rounding, peaks, strict=True):
+            found[at] = _precision(dtype, one, other, limits, peak)
+    return [found[at] for at in range(len(leaves))]
+
+
+def _precision(dtype: torch.dtype, own: Distance, rounding: Distance, limits: Limits, peak: float) -> Precision:
+    if is_fp8(dtype):
         return Precision(own.error, rounding.error)
     wider, most = slack(own, rounding, limits.absolute), FACTOR * max(own.largest, rounding.largest)
-    return Precision(own.error, rounding.error, wider, most=most, peak=peak_of(value))
+    return Precision(own.error, rounding.error, wider, most=most, peak=peak)
 
 
 def with_cut(known: Precision, cut: Distance, absolute: float) -> Precision:

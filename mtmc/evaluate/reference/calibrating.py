@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.reference.bounds import FACTOR, calibrated, with_cut
+from mtmc.evaluate.reference.bounds import FACTOR, all_calibrated, with_cut
 from mtmc.evaluate.reference.compare import Precision
 from mtmc.evaluate.reference.distance import Limits, distance
 from mtmc.evaluate.reference.effects import Effects
@@ -242,16 +242,17 @@ def measured(
     own: Sequence[Any], exact: Sequence[Any], rounded: Sequence[Any], tolerance: Tolerance = DEFAULT
 ) -> list[tuple[bool, Precision | None]]:
     """For each leaf, whether float64 gave the same function's value, and the precision of a floating one."""
-    return [_measured(*leaves, tolerance) for leaves in zip(own, exact, rounded, strict=True)]
+    leaves = list(zip(own, exact, rounded, strict=True))
+    same = [getattr(e, "shape", None) == getattr(o, "shape", None) for o, e, _ in leaves]
+    asked = [at for at, (value, _, _) in enumerate(leaves) if same[at] and _has_precision(value)]
+    found: list[tuple[bool, Precision | None]] = [(each, None) for each in same]
+    for at, known in zip(asked, all_calibrated([leaves[at] for at in asked], tolerance), strict=True):
+        found[at] = same_function(known.own, known.rounding), known
+    return found
 
 
-def _measured(own: Any, exact: Any, rounded: Any, tolerance: Tolerance) -> tuple[bool, Precision | None]:
-    if not isinstance(own, torch.Tensor) or not own.is_floating_point() or own.numel() == 0:
-        return getattr(exact, "shape", None) == getattr(own, "shape", None), None
-    if exact.shape != own.shape:
-        return False, None
-    precision = calibrated(own, exact, rounded, tolerance)
-    return same_function(precision.own, precision.rounding), precision
+def _has_precision(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.numel())
 
 
 def later(value: Any, known: Precision | None) -> Precision | None:

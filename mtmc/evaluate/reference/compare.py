@@ -40,7 +40,7 @@ at the end; only what is wrong is gone through again, to say where and how.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,11 +103,16 @@ def _error_if_right(got: torch.Tensor, want: Expected) -> float | None:
             excess.sub_(torch.maximum(moved, usual), alpha=ALLOWED)
         rows.append(torch.stack([*(vector_norm(each) for each in (c - o, r - o, p - o, moved, o)), excess.amax()]))
     table = torch.stack(rows).cpu()
-    norms, worst = vector_norm(table[:, :5], 0).tolist(), float(table[:, 5].amax())
-    if not all(map(math.isfinite, norms)) or not worst <= limits.absolute:
+    return error_of_norms(want, vector_norm(table[:, :5], 0).tolist(), float(table[:, 5].amax()))
+
+
+def error_of_norms(want: Expected, norms: Sequence[float], worst: float) -> float | None:
+    """e(c) if the output passes and everything is finite. norms: of c - o, r - o, p - o, of what is moved, and of o.
+    worst: the largest |c - r| less what is allowed beside the absolute tolerance."""
+    if not all(map(math.isfinite, norms)) or not worst <= Limits.of(want.value.dtype, want.tolerance).absolute:
         return None
     error, own, rounding, cut = (norm / (norms[4] or 1.0) for norm in norms[:4])
-    bound = error_bound(got.dtype, max(own, want.least), max(rounding, ALLOWED / FACTOR * cut), want.tolerance)
+    bound = error_bound(want.value.dtype, max(own, want.least), max(rounding, ALLOWED / FACTOR * cut), want.tolerance)
     return error if not want.exact or error <= bound else None
 
 
@@ -121,8 +126,11 @@ def _usual_move(want: Expected) -> torch.Tensor | None:
 
 def _error_if_near(got: torch.Tensor, want: Calibrated) -> float | None:
     """|c - r| / |r| if the output passes and everything is finite; None calls for a closer look."""
-    wide = _sum_dtype(got)
-    off_norm, scale, most = apart(got, want.value, wide)
+    return error_of_distance(got, want, *apart(got, want.value, sum_dtype(got)))
+
+
+def error_of_distance(got: torch.Tensor, want: Calibrated, off_norm: float, scale: float, most: float) -> float | None:
+    """|c - r| / |r| if the output passes and everything is finite. off_norm, scale, most: as of `apart`."""
     if not (math.isfinite(off_norm) and SAFE_SCALE < scale < math.inf):
         return None
     error, limits = off_norm / scale, Limits.of(got.dtype, want.tolerance)
@@ -132,7 +140,7 @@ def _error_if_near(got: torch.Tensor, want: Calibrated) -> float | None:
         relative *= want.precision.spread
         if error > _near_bound(got.dtype, want.precision, want.tolerance):
             return None
-    return error if most <= absolute or _keeps(got, want.value, absolute, relative, wide) else None
+    return error if most <= absolute or _keeps(got, want.value, absolute, relative, sum_dtype(got)) else None
 
 
 def _absolute(absolute: float, known: Precision, value: torch.Tensor, most: float = math.inf) -> float:
@@ -142,7 +150,7 @@ def _absolute(absolute: float, known: Precision, value: torch.Tensor, most: floa
     return absolute + (known.slack if enough else known.slack_at(peak_of(value)))
 
 
-def _sum_dtype(tensor: torch.Tensor) -> torch.dtype:
+def sum_dtype(tensor: torch.Tensor) -> torch.dtype:
     """What squares are summed in: a GPU adds them in a tree, so that float32 loses next to nothing, a CPU does not."""
     return torch.float64 if tensor.dtype == torch.float64 or tensor.device.type == "cpu" else torch.float32
 

@@ -6,11 +6,13 @@ A block at a time (`mtmc.evaluate.reference.blocks`), with one wait for the devi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from mtmc.evaluate.reference.blocks import block_size, blocks
+from mtmc.evaluate.reference.side_by_side import side_by_side
 from mtmc.task.quantized import is_fp8, readable, steps_apart
 from mtmc.task.tolerance import DEFAULT, Tolerance
 
@@ -105,6 +107,55 @@ def distance(a: torch.Tensor, b: torch.Tensor, limit: float, where: torch.Tensor
     table = torch.stack(rows).cpu()
     norms, peaks = vector_norm(table[:, :2], 0).tolist(), table[:, 2:].amax(0).tolist()
     return Distance(norms[0] / (norms[1] or 1.0), peaks[0], peaks[1])
+
+
+def distances(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], limit: float) -> list[Distance]:
+    """`distance` of each pair; of small ones that are alike, together, with one wait for the device."""
+    found, tables = dict[int, Distance](), list[tuple[list[int], torch.Tensor]]()
+    for positions, (a, b) in side_by_side(pairs):
+        x, y = a.double(), b.double()
+        inside = torch.isfinite(x) & torch.isfinite(y)
+        y = torch.where(inside, y, 0.0)
+        off = torch.where(inside, x - y, 0.0).abs_()
+        excess = torch.where(inside, off - limit * y.abs(), 0.0)
+        table = torch.stack([vector_norm(off, 1), vector_norm(y, 1), off.amax(1), excess.amax(1)], 1)
+        tables.append((positions, table))
+    for positions, rows in read(tables):
+        for at, (off_norm, scale, largest, most) in zip(positions, rows, strict=True):
+            found[at] = Distance(off_norm / (scale or 1.0), largest, most)
+    return [found[at] if at in found else distance(*pair, limit) for at, pair in enumerate(pairs)]
+
+
+def read(tables: Sequence[tuple[list[int], torch.Tensor]]) -> list[tuple[list[int], list[list[float]]]]:
+    """Rows of numbers that are known of the items at some positions, off the device. Tables have as many columns each."""
+    if not tables:
+        return []
+    rows: list[list[float]] = torch.cat([table.to(tables[0][1].device) for _, table in tables]).tolist()
+    ends = [0]
+    for positions, _ in tables:
+        ends.append(ends[-1] + len(positions))
+    spans = zip(tables, ends, ends[1:], strict=False)
+    return [(positions, rows[begin:end]) for (positions, _), begin, end in spans]
+
+
+def peaks_of(tensors: Sequence[torch.Tensor]) -> list[float]:
+    """`peak_of` of each; of small ones that are alike, together."""
+    tables = []
+    for positions, [rows] in side_by_side([(each,) for each in tensors]):
+        sizes = rows.abs()
+        tables.append((positions, torch.where(torch.isfinite(sizes), sizes, 0.0).amax(1, keepdim=True).double()))
+    found = {at: row[0] for positions, rows in read(tables) for at, row in zip(positions, rows, strict=True)}
+    return [found[at] if at in found else peak_of(each) for at, each in enumerate(tensors)]
+
+
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether every number is; fp8 is read."""
+    items, left, flags = [(each,) for each in tensors], set(range(len(tensors))), list[torch.Tensor]()
+    for positions, [rows] in side_by_side(items):
+        left.difference_update(positions)
+        flags.append(torch.isfinite(readable(rows)).all())
+    flags += [torch.isfinite(readable(tensors[at])).all() for at in sorted(left)]
+    return not flags or bool(torch.stack([each.to(flags[0].device) for each in flags]).all())
 
 
 def peak_of(a: torch.Tensor) -> float:

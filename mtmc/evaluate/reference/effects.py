@@ -99,22 +99,33 @@ def _modules(model: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 def values(model: Any, paths: Iterable[str] | None = None) -> dict[str, torch.Tensor]:
     """Copies of what a model keeps under these paths (all if left out), as far as it has them."""
     chosen = kept_tensors(model) if paths is None else {path: find(model, path) for path in paths}
-    return {path: value.detach().clone() for path, value in chosen.items() if isinstance(value, torch.Tensor)}
+    there = {path: value.detach() for path, value in chosen.items() if isinstance(value, torch.Tensor)}
+    copies = {path: torch.empty_like(value) for path, value in there.items()}
+    _copy_all(list(copies.values()), list(there.values()))
+    return copies
 
 
 def put(model: Any, saved: Mapping[str, torch.Tensor]) -> None:
     """Let a model keep these values: in the tensors that it has, where they fit, or else in new ones."""
-    root = _root(model)
+    root, targets, sources = _root(model), list[torch.Tensor](), list[torch.Tensor]()
     for path, value in saved.items():
         prefix, _, name = path.rpartition(".")
         space = _space(find(root, prefix) if prefix else root) or {}
         place = space if name in space else space.get("_buffers", {})
         now = place.get(name)
         if isinstance(now, torch.Tensor) and (now.shape, now.dtype) == (value.shape, value.dtype):
-            with torch.no_grad():
-                now.copy_(value)
+            targets.append(now)
+            sources.append(value)
         else:
             place[name] = value.clone()
+    with torch.no_grad():
+        _copy_all(targets, sources)
+
+
+def _copy_all(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy each tensor: on a GPU a few launches for hundreds of them."""
+    if targets:
+        torch._foreach_copy_(targets, sources)
 
 
 def changed_buffers(model: Any, before: Mapping[str, torch.Tensor]) -> tuple[str, ...]:

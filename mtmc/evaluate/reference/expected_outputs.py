@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from mtmc.evaluate.reference.bounds import calibrated
+from mtmc.evaluate.reference.bounds import all_calibrated
 from mtmc.evaluate.reference.compare import Calibrated, Expected
+from mtmc.evaluate.reference.distance import all_finite
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.hard import TELLS
-from mtmc.task.quantized import readable
 
 
 @dataclass(frozen=True)
@@ -50,12 +48,16 @@ class ExpectedOutputs:
     @property
     def finite(self) -> bool:
         """Whether everything is, the oracles' values too."""
-        return all(map(_is_finite, self.everything))
+        outputs = [each for each in self.everything if not isinstance(each, str) and each.value.is_floating_point()]
+        oracles = [each.oracle for each in outputs if isinstance(each, Expected)]
+        return all_finite([*(each.value for each in outputs), *oracles])
 
     @property
     def tells(self) -> bool:
         """Whether everything is more than noise of its own rounding."""
-        return all(map(_tells, self.everything))
+        outputs = [each for each in self.everything if isinstance(each, Expected) and each.value.numel()]
+        leaves = [(each.value, each.oracle, each.rounded) for each in outputs if each.value.is_floating_point()]
+        return all(max(known.own, known.rounding) <= TELLS for known in all_calibrated(leaves))
 
     @property
     def everything(self) -> list[Expected | Calibrated | str]:
@@ -88,17 +90,3 @@ def of_call(
         tuple(path for path in kept if path not in effects.state),
         first,
     )
-
-
-def _tells(output: Expected | Calibrated | str) -> bool:
-    if not isinstance(output, Expected) or not output.value.is_floating_point() or not output.value.numel():
-        return True
-    found = calibrated(output.value, output.oracle, output.rounded)
-    return max(found.own, found.rounding) <= TELLS
-
-
-def _is_finite(output: Expected | Calibrated | str) -> bool:
-    if isinstance(output, str) or not output.value.is_floating_point():
-        return True
-    oracle = output.oracle if isinstance(output, Expected) else output.value
-    return all(bool(torch.isfinite(readable(each)).all()) for each in (output.value, oracle))

@@ -18,6 +18,7 @@ from mtmc.evaluate.reference.expected_value import FEW_TERMS, Precision
 from mtmc.evaluate.reference.fp64 import widen
 from mtmc.evaluate.reference.returned import describe
 from mtmc.evaluate.reference.running_sums import RunningSums
+from mtmc.evaluate.reference.side_by_side import side_by_side
 from mtmc.evaluate.reference.tf32 import ALLOWED, Tf32Convolutions, library_precision, lossy_convolutions
 from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.task.tensors import map_tensors
@@ -72,10 +73,10 @@ class Oracle:
         oracle, rounded, *lossy = results if results is not None and exact else (own, own)
         least, tolerance = partial(_least, distribution=distribution), reference.tolerance
         return [
-            Expected(value.detach(), o.detach(), r.detach(), exact, tolerance, least(value), _moved(o, q))
+            Expected(value.detach(), o.detach(), r.detach(), exact, tolerance, least(value), moved)
             if isinstance(value, torch.Tensor)
             else describe(value)
-            for value, o, r, *q in zip(own, oracle, rounded, *lossy, strict=True)
+            for value, o, r, moved in zip(own, oracle, rounded, _all_moved(oracle, lossy), strict=True)
         ]
 
     def _results(
@@ -136,11 +137,27 @@ def _is_nearer(known: Precision | None, value: Any, oracle: Any) -> bool:
     return shaped and known is not None and known.own <= FACTOR * known.rounding
 
 
-def _moved(oracle: Any, lossy: list[Any]) -> torch.Tensor | None:
-    """By how much the oracle moves at most at each place."""
-    if not lossy or not oracle.is_floating_point():
-        return None
-    apart = [(each.detach().double() - oracle.detach().double()).abs() for each in lossy]
+def _all_moved(oracle: list[Any], lossy: list[list[Any]]) -> list[torch.Tensor | None]:
+    """By how much each leaf of the oracle moves at most at each place; None for what is no floating tensor, and where
+    nothing is lost."""
+    moved: list[torch.Tensor | None] = [None] * len(oracle)
+    if not lossy:
+        return moved
+    asked = [at for at, each in enumerate(oracle) if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    items = [[way[at].detach() for way in (oracle, *lossy)] for at in asked]
+    for positions, rows in side_by_side(items):
+        for at, row in zip(positions, _moved(rows).unbind(), strict=True):
+            moved[asked[at]] = row.reshape(oracle[asked[at]].shape)
+    for at, item in zip(asked, items, strict=True):
+        if moved[at] is None:
+            moved[at] = _moved(item)
+    return moved
+
+
+def _moved(item: list[torch.Tensor]) -> torch.Tensor:
+    """By how much others than the first differ from it."""
+    oracle, *lossy = (each.double() for each in item)
+    apart = [(each - oracle).abs() for each in lossy]
     return torch.nan_to_num(torch.stack(apart).amax(0), nan=0.0, posinf=0.0)
 
 

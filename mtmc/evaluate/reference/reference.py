@@ -316,35 +316,40 @@ class Reference:
         return moved
 
     def _each_call(self, distribution: Distribution, seed: int, count: int) -> list[ExpectedOutputs]:
-        """One call, or where the reference changes something, some in a row from what its model keeps at first."""
-        drawn = self.drawn(distribution, seed)
-        outputs, structure, found = self._first_call(drawn, seed)
-        self._effects |= found
-        effects = self._effects
+        """One call, or where the reference changes something, some in a row from what its model keeps at first: the one that
+        tells whether it does is the first of these, where it is known already."""
+        drawn, known = self.drawn(distribution, seed), self._effects
+        if known:
+            self.restart(known)
+        own_inputs, before = map_tensors(drawn, torch.clone), values(self.model)
+        outputs, structure = flatten(self.run(own_inputs, seed))
+        inputs_changed = Effects(tuple(different(tensors_in(own_inputs), tensors_in(drawn))))
+        effects = self._effects = known | inputs_changed | self._changed_since(before)
         if not effects:
             expected = self._oracle.expected(self, drawn, seed, outputs, distribution, effects)
             return [of_call(drawn, expected, structure, effects, self._kept)]
         others = self.drawn(distribution, seed + 1)
         calls = []
-        self.restart(effects)
+        done = count > 1 and known == effects  # the first of them
+        if not done:
+            self.restart(effects)
         for number in range(count):
             inputs = drawn if number + 1 < count else others
-            own_inputs = map_tensors(inputs, torch.clone)
-            outputs, structure = flatten(self.run(own_inputs, seed))
+            if number or not done:
+                own_inputs = map_tensors(inputs, torch.clone)
+                outputs, structure = flatten(self.run(own_inputs, seed))
             own = [*map_tensors(outputs, torch.clone), *self.left(self.model, own_inputs, effects)]
             expected = self._oracle.expected(self, inputs, seed, own, distribution, effects, first=number == 0)
             calls.append(of_call(inputs, expected, structure, effects, self._kept, first=number == 0))
-        return calls
+        self._effects |= self._changed_since(before)
+        return calls if self._effects == effects else self._each_call(distribution, seed, count)
 
-    def _first_call(self, inputs: list[Any], seed: int) -> tuple[list[Any], str, Effects]:
-        """Leaves and structure of the result of a call on copies of these inputs, and what it changes."""
-        own_inputs, before = map_tensors(inputs, torch.clone), values(self.model)
-        outputs, structure = flatten(self.run(own_inputs, seed))
+    def _changed_since(self, before: dict[str, torch.Tensor]) -> Effects:
+        """What the model keeps otherwise than before."""
         now = kept_tensors(self.model)
         paths = [path for path in before if path in now]
         changed = different([now[path] for path in paths], [before[path] for path in paths])
-        positions = different(tensors_in(own_inputs), tensors_in(inputs))
-        return outputs, structure, Effects(tuple(positions), tuple(paths[at] for at in changed))
+        return Effects(state=tuple(paths[at] for at in changed))
 
     def left(self, model: Any, inputs: list[Any], effects: Effects) -> list[torch.Tensor]:
         """Copies of what a call has left behind."""
