@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mtmc.errors import TaskError
 from mtmc.evaluate.reference.bounds import FACTOR, all_calibrated, with_cut
 from mtmc.evaluate.reference.compare import Precision
+from mtmc.evaluate.reference.convolution_products import convolution_products
 from mtmc.evaluate.reference.distance import Limits, distance
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.first_items import Size, first_items
@@ -188,6 +189,20 @@ def _asked(
     """results: of the reference itself, and of it in other ways that are as right.
 
     Raises: TaskError, torch.OutOfMemoryError or _AnotherFunction where a wider dtype tells nothing."""
+    with convolution_products(reference.device):  # before the modes that lose something of a convolution
+        return _compared(reference, seed, results, effects, wide, narrowest, library)
+
+
+def _compared(
+    reference: WideReference,
+    seed: int,
+    results: list[list[Any]],
+    effects: Effects,
+    wide: torch.dtype,
+    narrowest: int,
+    library: Library,
+) -> Calibration:
+    """See `_asked`."""
     sums = RunningSums()
 
     def rounded() -> list[Any]:

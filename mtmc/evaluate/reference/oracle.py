@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.reference.bounds import FACTOR
 from mtmc.evaluate.reference.calibrating import measured, narrowest_bytes
 from mtmc.evaluate.reference.compare import Calibrated, Expected
+from mtmc.evaluate.reference.convolution_products import ConvolutionProducts, convolution_products
 from mtmc.evaluate.reference.distributions import USUAL, Distribution
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.expected_value import FEW_TERMS, Precision
@@ -47,6 +49,7 @@ class Oracle:
         self._task = task
         self._models: tuple[Any, Any] | None = None
         self._lossy: list[Any] = []
+        self._products: AbstractContextManager[Any] | None = None  # how float64 convolves, None before that was asked
         self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
 
     def expected(
@@ -95,23 +98,37 @@ class Oracle:
         if first:
             for model in (*self._models, *self._lossy):
                 reference.restart(effects, model, wide)
+        if self._products is None:
+            self._products = convolution_products(reference.device)
         try:
-            exact = reference.run_wide(self._models[0], map_tensors(inputs, widen), seed, wide, effects)
-            narrowest = narrowest_bytes([inputs, list(reference.model.parameters())])
-            # What is found is multiplied by FACTOR.
-            losing = library_precision(reference.device, narrowest, ALLOWED / FACTOR)
-            with losing, RunningSums():
-                moved = reference.rounded(inputs, seed, wide)
-                rounded = reference.run_wide(self._models[1], moved, seed, wide, effects)
-            convolves = isinstance(losing, Tf32Convolutions) and losing.met
-            ways = lossy_convolutions(reference.device, narrowest) if convolves else ()
-            lossy = []
-            for way, model in zip(ways, self._models_of(reference, effects, len(ways)), strict=True):
-                with way:
-                    lossy.append(reference.run_wide(model, map_tensors(inputs, widen), seed, wide, effects))
+            with self._products:  # before the modes that lose something of a convolution, which must meet it
+                return self._in_float64(reference, inputs, seed, effects)
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
             return None
+        finally:
+            if isinstance(self._products, ConvolutionProducts) and not self._products.met:
+                self._products = nullcontext()  # it has none: nothing need be watched
+
+    def _in_float64(
+        self, reference: Restartable, inputs: list[Any], seed: int, effects: Effects
+    ) -> tuple[list[Any], ...]:
+        """See `_results`. Raises: TaskError."""
+        assert self._models is not None
+        wide = torch.float64
+        exact = reference.run_wide(self._models[0], map_tensors(inputs, widen), seed, wide, effects)
+        narrowest = narrowest_bytes([inputs, list(reference.model.parameters())])
+        # What is found is multiplied by FACTOR.
+        losing = library_precision(reference.device, narrowest, ALLOWED / FACTOR)
+        with losing, RunningSums():
+            moved = reference.rounded(inputs, seed, wide)
+            rounded = reference.run_wide(self._models[1], moved, seed, wide, effects)
+        convolves = isinstance(losing, Tf32Convolutions) and losing.met
+        ways = lossy_convolutions(reference.device, narrowest) if convolves else ()
+        lossy = []
+        for way, model in zip(ways, self._models_of(reference, effects, len(ways)), strict=True):
+            with way:
+                lossy.append(reference.run_wide(model, map_tensors(inputs, widen), seed, wide, effects))
         return exact, rounded, *lossy
 
     def _models_of(self, reference: Restartable, effects: Effects, count: int) -> list[Any]:

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mtmc.evaluate.reference.convolution_products import convolution_products
 from mtmc.evaluate.reference.distance import norm_error
 
 _log = logging.getLogger(__name__)
@@ -128,7 +129,8 @@ class Tf32Seen(TorchDispatchMode):
     @staticmethod
     def _error(func: Any, found: torch.Tensor, args: Any) -> float:
         given, weight, bias = args[0][:1].double(), args[1].double(), None if args[2] is None else args[2].double()
-        exact = func(given, weight, bias, *args[3:])
+        with convolution_products(str(given.device)):
+            exact = func(given, weight, bias, *args[3:])
         return norm_error(found, exact, torch.isfinite(exact))
 
 
