@@ -175,10 +175,11 @@ def test_the_reference_of_the_next_screening_has_run_before_it_is_asked_for(
         assert answers == [Made(True)] * cases + [Made(False)]
         return outcome.metrics["reference_s"]
 
-    first = reference_s("screen")
-    assert min(reference_s("screen") for _ in range(4)) < first / 3, "all cases were there"
-    assert reference_s("verify") > first / 10, "a verification has weights and inputs of its own"
-    assert min(reference_s("screen") for _ in range(4)) < first / 3, "and leaves those of a screening"
+    reference_s("screen")  # for which nothing waits yet
+    before = min(reference_s("screen") for _ in range(3))
+    verified = min(reference_s("verify") for _ in range(3))  # which has weights and inputs of its own
+    after = min(reference_s("screen") for _ in range(3))
+    assert max(before, after) < verified, "all cases were there, and a verification leaves them"
 
 
 def test_an_oracle_that_was_lost_is_told_weights_again(
