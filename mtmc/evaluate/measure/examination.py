@@ -39,9 +39,9 @@ HELD_BYTES = 1 << 27
 """Inputs and outputs of a call that are compared while the candidate has the next one; more of them, with those of the next
 call, might be more than the device has."""
 CROWDED_MS = 1.0
-"""What writing the last piece of the inputs and emptying the cache takes, a tenth of that as a rule, where streams that wait
-behind the gate are given turns of the device. Each kernel that finds the device idle may wait for such a turn to end (2 ms):
-to compare hundreds of buffers so took 0.7 s a call."""
+"""What writing the last piece of the inputs and emptying the cache takes at least, in milliseconds, where streams that wait
+behind the gate are given turns of the device: a bound chosen by reasoning, not measured. Each kernel that finds the device
+idle may wait for such a turn to end, and to compare what a deep network leaves behind takes hundreds of them."""
 
 
 class Examination:
