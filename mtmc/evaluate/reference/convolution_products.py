@@ -1,7 +1,7 @@
 """Convolutions in float64 as products of unfolded inputs: the same sums in another order, for the trusted side alone.
 
-Deep networks at small shapes are expected to wait for the library's float64 convolutions on a GPU, grouped ones above all, and
-products of matrices to take it less time. Neither was measured yet; a CPU keeps the library's.
+Deep networks at small shapes are expected to wait for the library's float64 convolutions on a GPU, grouped ones above all,
+and products of matrices to take it less time. Neither was measured yet; a CPU keeps the library's.
 """
 
 from __future__ import annotations
