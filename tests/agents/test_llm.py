@@ -5,11 +5,13 @@ Waits between tries are recorded instead of waited; the server counts the reques
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
@@ -155,6 +157,44 @@ def test_a_request_that_hung_is_tried_again() -> None:
         reply = Client(settings(server.url, retries=50, timeout_s=0.3), sleep=Waits()).send(question())
     assert reply.text == "fine" and reply.tries >= 2  # more on a machine that is so busy that others are late
     assert reply.seconds >= 0.3
+
+
+async def leaving(seconds: float) -> None:
+    raise SystemExit("a library of a provider wants to end the process")
+
+
+@pytest.mark.parametrize("ends", ["by an exit", "stopped"])
+def test_a_loop_that_has_ended_lets_nobody_wait_and_another_takes_its_place(
+    ends: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stopped(seconds: float) -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.0)
+        await asyncio.sleep(3600.0)
+
+    ask("ready")
+    [before] = [each for each in threading.enumerate() if each.name == "mtmc-llm"]
+    with FaultServer([server_error(503), "fine"]) as server:
+        waits = leaving if ends == "by an exit" else stopped
+        with pytest.raises(NoReply, match="the thread that asks model openai/scripted has ended: see the log for why"):
+            Client(settings(server.url), sleep=waits).send(question())
+    before.join(10.0)
+    assert not before.is_alive()
+    assert ("wants to end the process" if ends == "by an exit" else "was stopped by somebody") in caplog.text
+    assert ask("here again")[0].text == "here again"
+    assert [each.is_alive() for each in threading.enumerate() if each.name == "mtmc-llm"] == [True]
+
+
+def test_who_waits_when_the_loop_ends_is_told_so() -> None:
+    ask("ready")
+    with FaultServer([hang(), server_error(503)]) as server, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(Client(settings(server.url, timeout_s=600.0)).send, question())
+        while not server.requests:
+            time.sleep(0.01)
+        with pytest.raises(NoReply, match="has ended"):
+            Client(settings(server.url), sleep=leaving).send(question("another"))
+        with pytest.raises(NoReply, match="has ended"):
+            waiting.result(60.0)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import CancelledError, Future
-from dataclasses import replace
+from concurrent.futures import CancelledError, Future, wait
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, classify, to_error
@@ -47,12 +47,14 @@ __all__ = ["Client", "check_model", "redact"]
 BACKOFF_S = 1.0
 """Wait before the first retry; it doubles with each."""
 BACKOFF_CAP_S = 60.0
+ALIVE_S = 1.0
+"""How often a thread that waits for a reply looks whether the loop of requests is alive, in seconds."""
 WAKE_S = 0.1
 """How often a request whose run has a limit of time looks at it, in seconds."""
 CHECK_TOKENS = 512
 
 _log = logging.getLogger(__name__)
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
+_loops: dict[int, _Loop] = {}
 _loops_lock = threading.Lock()
 T = TypeVar("T")
 
@@ -140,9 +142,13 @@ class Client:
             if self._closed:
                 asking.close()
                 raise NoReply(f"the client of model {self._settings.name} is closed: open another one")
-            future = asyncio.run_coroutine_threadsafe(asking, _event_loop())
+            loop = _event_loop()
+            future = asyncio.run_coroutine_threadsafe(asking, loop.loop)
             self._open.add(future)
         try:
+            while not wait({future}, ALIVE_S).done:
+                if not loop.thread.is_alive():  # nothing would ever come
+                    raise NoReply(f"the thread that asks model {self._settings.name} has ended: see the log for why")
             return future.result()
         except CancelledError:
             pass
@@ -268,14 +274,35 @@ async def _done(waiting: Awaitable[object]) -> None:
     await waiting
 
 
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process, for good: litellm keeps connections that belong to the loop they were made on."""
+@dataclass(frozen=True)
+class _Loop:
+    """A loop of requests, and its thread."""
+
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+
+
+def _event_loop() -> _Loop:
+    """The loop of this process, for good: litellm keeps connections that belong to the loop they were made on. Another one
+    where its thread has ended."""
     with _loops_lock:
-        loop = _loops.get(os.getpid())  # a forked child has the loop, but not its thread
-        if loop is None:
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="mtmc-llm", daemon=True).start()
-    return loop
+        found = _loops.get(os.getpid())  # a forked child has the loop, but not its thread
+        if found is None or not found.thread.is_alive():
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_run_for_ever, args=(loop,), name="mtmc-llm", daemon=True)
+            thread.start()
+            found = _loops[os.getpid()] = _Loop(loop, thread)
+    return found
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop. What ends it all the same (an exit that a provider's library asks for) is told."""
+    try:
+        loop.run_forever()
+    except BaseException:
+        _log.exception("the thread of requests to language models has ended")
+    else:
+        _log.error("the loop of requests to language models was stopped by somebody")
 
 
 def _forget(task: asyncio.Future[Any]) -> None:
