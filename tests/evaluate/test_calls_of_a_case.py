@@ -111,7 +111,7 @@ def test_small_tensors_that_differ_in_a_bit_are_told(dtype: torch.dtype) -> None
             assert different(now, before) == [at]
         now[at] = now[at].new_zeros((9,))
         assert different(now, before) == [at]
-        now[at] = before[at].to(torch.float64)
+        now[at] = before[at].to(torch.complex128)
         assert different(now, before) == [at]
     assert different([torch.tensor(0.0)] * 2, [torch.tensor(-0.0), torch.tensor(0.0)]) == [0]
     nan = torch.tensor(float("nan"))

@@ -296,7 +296,7 @@ def _event_loop() -> _Loop:
 
 
 def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop. What ends it all the same (an exit that a provider's library asks for) is told."""
+    """Run a loop. What ends it all the same is told: an exit that a provider's library asks for, say."""
     try:
         loop.run_forever()
     except BaseException:
