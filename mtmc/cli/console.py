@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mtmc.export.no_gain import why_no_gain
 from mtmc.export.record import speedup_kind
-from mtmc.export.text import factor, runtime
+from mtmc.export.text import factor, one_line, runtime
 from mtmc.search.display import bar, best_text, told
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ def _found(result: SearchResult) -> Iterator[tuple[str, str]]:
         yield "compared", result.record.contract
     yield "root", _time(tree.root.outcome)
     for name, outcome in result.baselines.items():
-        yield name, _time(outcome)
+        why = outcome.diagnosis if outcome.runtime_ms is None else None
+        yield name, _time(outcome) + ("" if why is None else f": {one_line(why.message)}")
     if tree.best.id == tree.root.id:
         yield "best", f"the root: {why_no_gain(tree)}"
     else:

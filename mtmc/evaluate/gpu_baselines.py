@@ -28,9 +28,8 @@ BASELINES: Mapping[str, str] = {
 """What a version is compared with, by name: see `measure.wire.Load.baseline`."""
 SLOW = frozenset({AUTOTUNED})
 """Those that may take minutes."""
-BESIDE = Outcome(
-    "not_run", diagnosis=Diagnosis("time", "Beside", "it was not compiled by the time that the search ended")
-)
+_LATE = "it was not compiled by the time that the search ended; a search that goes on takes it up"
+BESIDE = Outcome("not_run", diagnosis=Diagnosis("time", "Beside", _LATE))
 """Of a slow one, as long as it is not measured."""
 
 Measure = Callable[[Task, str, Path], Outcome]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from mtmc.export.drawings import to_mermaid
@@ -109,7 +109,15 @@ def _result(record: RunRecord) -> str:
         verdict += f" The search ended: {cell(record.finished)}."
     compared = f"Tolerance of the outputs: {cell(record.contract)}."
     runtimes = table(("version", "node", "runtime", "speedup"), rows, (False, False, True, True))
-    return f"{verdict}\n\n{compared}\n\n{runtimes}"
+    untimed = [f"{cell(name)} has no time: {cell(why)}." for name, why in _untimed(record.baselines)]
+    return "\n\n".join([verdict, compared, runtimes, *untimed])
+
+
+def _untimed(baselines: Mapping[str, Outcome]) -> Iterator[tuple[str, str]]:
+    """Those that could not be timed, and why, where that is known."""
+    for name, outcome in baselines.items():
+        if outcome.runtime_ms is None and outcome.diagnosis is not None:
+            yield name, one_line(outcome.diagnosis.message)
 
 
 def _gain(tree: Tree, node_id: int) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mtmc.cli.console import summary
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.shared import EvaluatorServer, RemoteEvaluator, Shared
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
@@ -88,6 +89,8 @@ def test_wall_time_ends_the_waiting_and_another_run_takes_it_up(tmp_path: Path) 
     began = time.monotonic()
     result = searched(evaluator, tmp_path / "run", Budget(12, wall_seconds=2.0))
     assert result.finished is not None and result.baselines[NAME] == BESIDE
+    assert f"{NAME} has no time: not yet." in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    assert "not run: not yet" in summary(result)
     assert time.monotonic() - began < 30.0, "the compiler goes on for 60"
     evaluator.ready.set()
     again = Slow(enough=0)
