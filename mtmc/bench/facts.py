@@ -91,11 +91,16 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         finished=result.finished or "",
         undecided=result.undecided,
         cut_short=result.cut_short,
-        untimed={name: outcome.verdict for name, outcome in result.baselines.items() if not outcome.ok},
+        untimed=untimed(result.baselines),
         tolerance=task.tolerance.contract(handed.outcome.metrics),
     )
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]
     return replace(row, why=explained(row, versions, library_steps(task, best) if exported else None))
+
+
+def untimed(baselines: Mapping[str, Outcome]) -> dict[str, str]:
+    """The baselines that have no time, by name, and why."""
+    return {name: outcome.verdict for name, outcome in baselines.items() if not outcome.ok}
 
 
 def stopped(versions: Sequence[KernelNode]) -> tuple[Stopped, ...]:

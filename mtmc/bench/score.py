@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mtmc.bench.facts import explained, gpu_seconds, has_kernel
+from mtmc.bench.facts import explained, gpu_seconds, has_kernel, untimed
 from mtmc.bench.failures import failure_of
 from mtmc.bench.loading import load_problem
 from mtmc.bench.problem import Problem
@@ -99,7 +99,7 @@ def _scored(
         finished="" if best.outcome.ok else best.outcome.verdict,
         candidate=best.path.name,
         undecided=root.undecided,
-        untimed={name: outcome.verdict for name, outcome in baselines.items() if not outcome.ok},
+        untimed=untimed(baselines),
         tolerance=task.tolerance.contract(best.outcome.metrics),
     )
     return replace(row, why=explained(row, [(each.source, each.outcome) for each in judged]))

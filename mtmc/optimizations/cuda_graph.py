@@ -18,6 +18,7 @@ from mtmc.protocols import Observation
 from mtmc.rewrite.cuda_graph import fits_cuda_graph
 from mtmc.rewrite.forward import input_expressions
 from mtmc.rewrite.graph import CONSTANT, Op, Ref, Tensor, is_number
+from mtmc.task.recurrent import NAMES as RECURRENT
 
 PAGE = """\
 # cuda_graph
@@ -65,7 +66,6 @@ _NEVER = frozenset(f"{_RANDOM} {_WAITING}".split())
 """Names of ops that draw random numbers, or make the host wait for the device or read from its memory."""
 _DROPPING = {"dropout": (1, 2), "alpha_dropout": (1, 2), "feature_dropout": (1, 2), "native_dropout": (1, 2)}
 """Where probability and training mode stand among an op's arguments."""
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _MANY = 8
 """Launches of each layer of a recurrent network at least."""
 
@@ -117,7 +117,7 @@ def _has_plain_tensors(version: Version) -> bool:
 def _launches(version: Version) -> int:
     """Launches of the forward, at least."""
     working = [version.graph.by_name[stage.ops[0]] for stage in version.working()]
-    return sum(_MANY * int(op.args[4]) if op.target.split(".")[1] in _RECURRENT else 1 for op in working)
+    return sum(_MANY * int(op.args[4]) if op.target.split(".")[1] in RECURRENT else 1 for op in working)
 
 
 def _gain_us(version: Version, launches: int) -> float:
@@ -174,7 +174,7 @@ def _replays(version: Version, op: Op) -> bool:
     if name in _DROPPING:
         chance, training = (op.args[at] if at < len(op.args) else True for at in _DROPPING[name])
         return not training or chance == 0
-    if name in _RECURRENT:  # input, state, parameters, has_biases, layers, dropout, train, ...
+    if name in RECURRENT:  # input, state, parameters, has_biases, layers, dropout, train, ...
         return not (op.args[6] and op.args[5]) if len(op.args) > 6 else False
     if name == "rrelu":
         return not (op.args[3] if len(op.args) > 3 else False)

@@ -42,12 +42,9 @@ def _way(stage: Stage) -> str | None:
 
 
 def _with_ways(version: Version, ways: dict[Stage, str]) -> Plan:
-    plan = version.plan
-    for stage, way in ways.items():
-        changed = stage.scheduled({"precision": way})
-        if way in version.fp32_products(str(stage.template)) and version.prints(changed):
-            plan = plan.with_stage(stage, changed)
-    return plan
+    offered = {stage: way for stage, way in ways.items() if way in version.fp32_products(str(stage.template))}
+    changed = {stage: stage.scheduled({"precision": way}) for stage, way in offered.items()}
+    return version.plan.with_stages({stage: each for stage, each in changed.items() if version.prints(each)})
 
 
 def _made_of(version: Version, buffer: str, among: Set[Stage]) -> frozenset[Stage]:

@@ -40,9 +40,7 @@ class ScheduleChange(Optimization):
 
 def _rescheduled(plan: Plan, stages: Sequence[Stage], choice: Choice) -> Plan:
     """The plan with some stages' schedules changed."""
-    for stage in stages:
-        plan = plan.with_stage(stage, stage.scheduled(choice))
-    return plan
+    return plan.with_stages({stage: stage.scheduled(choice) for stage in stages})
 
 
 def _fits(version: Version, stage: Stage) -> bool:

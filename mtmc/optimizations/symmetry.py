@@ -14,7 +14,7 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version, also
 from mtmc.protocols import Observation
 from mtmc.rewrite.graph import product
-from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.product import Product, analyse
 from mtmc.rewrite.templates.product_symmetric import SETTING, is_symmetric
 
@@ -80,8 +80,8 @@ class Symmetry(ScheduleChange):
                 if changed == stage or not version.prints(changed):
                     continue
                 action = make_action(self.kind, version.region(stage), sentence + also(others), **choice)
-                pairs = [(each, kernels[each].scheduled(choice)) for each in (stage, *others)]
-                yield Move(action, partial(_replaced, version.plan, pairs), changed)
+                halves = {each: kernels[each].scheduled(choice) for each in (stage, *others)}
+                yield Move(action, partial(version.plan.with_stages, halves), changed)
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
@@ -144,9 +144,3 @@ def _time_us(found: Product, side: int, split: int, gpu: Hardware) -> float:
     rate = gpu.fp16_tflops if found.short else gpu.tf32_tflops / 3
     flops = 2 * side * side * found.k[0] / split * math.ceil(_tiles(found, side) * split / gpu.sms)
     return flops / (rate / gpu.sms * 1e6 * SIDES[side][1]) + (SECOND_US if split > 1 else 0.0)
-
-
-def _replaced(plan: Plan, pairs: Sequence[tuple[Stage, Stage]]) -> Plan:
-    for stage, kernel in pairs:
-        plan = plan.with_stage(stage, kernel)
-    return plan

@@ -85,7 +85,11 @@ class Plan:
 
     def with_stage(self, old: Stage, new: Stage) -> Plan:
         """The plan with one stage replaced."""
-        return replace(self, stages=tuple(new if stage == old else stage for stage in self.stages))
+        return self.with_stages({old: new})
+
+    def with_stages(self, changed: Mapping[Stage, Stage]) -> Plan:
+        """The plan with some stages replaced. changed: by what."""
+        return replace(self, stages=tuple(changed.get(stage, stage) for stage in self.stages))
 
     def with_merged(self, graph: Graph, parts: Sequence[Stage], merged: Stage) -> Plan:
         """The plan with some stages replaced by one that covers them all, in an order that the dataflow allows."""

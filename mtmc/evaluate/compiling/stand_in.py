@@ -18,7 +18,7 @@ from mtmc.task import recurrent
 DEVICE = "cuda:0"
 _DO_NOTHING = ("set_device", "set_stream", "init", "empty_cache", "reset_peak_memory_stats")
 _OF_MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-_RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
+_RECURRENT = (*recurrent.NAMES, *(f"{name}_cell" for name in recurrent.NAMES))
 
 OF_C: dict[str, Callable[[], None]] = {"_cuda_clearCublasWorkspaces": lambda: None}
 """What stands for names of `torch._C`, which a build for the CPU does not have."""

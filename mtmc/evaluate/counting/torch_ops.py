@@ -13,13 +13,13 @@ from mtmc.evaluate.counting.prices import product_flops
 from mtmc.evaluate.counting.storages import SECTOR, Storages, tensor_bytes
 from mtmc.evaluate.counting.tally import Record
 from mtmc.evaluate.reference.reaching import mutated
+from mtmc.task.recurrent import NAMES as RECURRENT
 from mtmc.task.tensors import flat_tensors
 
 _ONE_KERNEL = {"rms_norm": "aten._fused_rms_norm", "scaled_dot_product_attention": "aten.scaled_dot_product_attention"}
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """Names of its arguments, each of which may be given by position or by name."""
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-ROUTINES = (*_ONE_KERNEL, *_RECURRENT)
+ROUTINES = (*_ONE_KERNEL, *RECURRENT)
 """Functions that are one library call on a GPU where CPU tensors make them many ops."""
 
 # (kernels, further reads of the input, further writes and reads of an intermediate of its size), from ATen's sources:
@@ -169,7 +169,7 @@ def call_record(name: str, args: Any, kwargs: Any, result: Any, storages: Storag
         length, width = query.shape[-2:]
         flops = 2 * batch * length * keys * (width + value.shape[-1]) // (2 if given.get("is_causal") else 1)
         record.update(flops=flops, dot_flops=flops, dims=[batch, length, keys, width])
-    elif name in _RECURRENT:
+    elif name in RECURRENT:
         first = args[0] if args else kwargs["input"]
         weights = [t for t in inputs if t.dim() == 2 and t is not first]
         batch_first = bool(kwargs.get("batch_first", args[-1] if args and isinstance(args[-1], bool) else False))

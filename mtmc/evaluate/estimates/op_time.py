@@ -15,6 +15,7 @@ from mtmc.evaluate.estimates.roofline import (
     to_ms,
 )
 from mtmc.hardware import Hardware
+from mtmc.task.recurrent import NAMES as RECURRENT
 
 # Issue slots per element of the largest tensor, from library calls timed on an H200 (16384 x 4096 fp32 and alike):
 # slots = sqrt(time^2 - dram time^2) x lanes x clock / elements. Ops not named stream at DRAM speed (measured: add,
@@ -60,7 +61,7 @@ def estimate_op(record: Record, gpu: Hardware, resident: float = 0.0) -> KernelE
     elif name in ("convolution", "_convolution") and record["dims"]:
         times = memory | _convolution_ms(record, gpu)
         busy = sum(t for key, t in times.items() if key != "l2")
-    elif name in ("lstm", "gru", "rnn_tanh", "rnn_relu", "mkldnn_rnn_layer"):
+    elif name in (*RECURRENT, "mkldnn_rnn_layer"):
         times, busy = _recurrent_layer(record, gpu, memory)
     elif record["dot_flops"]:
         times, busy = _attention(record, gpu, memory)

@@ -112,7 +112,8 @@ def calibrate(reference: WideReference, seed: int, where: str, known: Library | 
             _log.warning("%s: %s would need about %s", where, wide, in_units(needed))
             continue
         try:
-            return _asked(reference, seed, results, effects, wide, narrowest, library)
+            with convolution_products(reference.device):  # before the modes that lose something of a convolution
+                return _asked(reference, seed, results, effects, wide, narrowest, library)
         except (TaskError, torch.OutOfMemoryError) as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
         except _AnotherFunction as error:
@@ -163,7 +164,8 @@ def _of_first_items(
         items = None if effects else first_items(reference, seed, own, size, free_bytes(reference.device))
         if items is not None:
             first = [items.of(each) for each in results]
-            found = _asked(items, seed, first, effects, torch.float64, size.narrowest, library)
+            with convolution_products(items.device):
+                found = _asked(items, seed, first, effects, torch.float64, size.narrowest, library)
             _log.info("%s: the oracle is of %s items of %s", where, items.count, items.batch)
             return found
     except (TaskError, torch.OutOfMemoryError, _AnotherFunction) as error:
@@ -189,20 +191,6 @@ def _asked(
     """results: of the reference itself, and of it in other ways that are as right.
 
     Raises: TaskError, torch.OutOfMemoryError or _AnotherFunction where a wider dtype tells nothing."""
-    with convolution_products(reference.device):  # before the modes that lose something of a convolution
-        return _compared(reference, seed, results, effects, wide, narrowest, library)
-
-
-def _compared(
-    reference: WideReference,
-    seed: int,
-    results: list[list[Any]],
-    effects: Effects,
-    wide: torch.dtype,
-    narrowest: int,
-    library: Library,
-) -> Calibration:
-    """See `_asked`."""
     sums = RunningSums()
 
     def rounded() -> list[Any]:
