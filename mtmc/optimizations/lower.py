@@ -106,12 +106,12 @@ class Lower(Optimization):
             sentence = f"lower {stage.title} to a Triton kernel{also(others)}"
             copied = {"copied": True} if _is_copied(version, stage) else {}
             action = make_action(self.kind, version.region(stage), sentence, **copied)
-            yield Move(action, partial(_lowered, version, (stage, *others)))
+            yield Move(action, partial(lowered, version, (stage, *others)))
         if len(convolutions) > 1:
             stages = [stage for alike in convolutions for stage in alike]
             sentence = f"lower all {len(stages)} convolutions of many channels to Triton kernels"
             action = make_action(self.kind, version.span(stages), sentence, forms=len(convolutions))
-            yield Move(action, partial(_lowered, version, stages))
+            yield Move(action, partial(lowered, version, stages))
             if not version.plan.packed and all(in_fp32(version, stage) for stage in stages):
                 words = f"{sentence}, fuse what is around them, keep their filters, and join their results in place"
                 action = make_action(self.kind, version.span(stages), words, forms=len(convolutions), joined=True)
@@ -137,7 +137,7 @@ def _is_copied(version: Version, stage: Stage) -> bool:
     return len(tensors[1].shape) > 2 and left > right
 
 
-def _lowered(version: Version, calls: Sequence[Stage]) -> Plan:
+def lowered(version: Version, calls: Sequence[Stage]) -> Plan:
     """The plan with these calls as kernels, but for one whose numbers cannot be expressed where it stands."""
     plan = version.plan
     for stage in calls:
@@ -150,7 +150,7 @@ def _with_all(version: Version, convolutions: Sequence[Stage]) -> Plan | None:
     """The plan with convolutions as kernels, and what takes the library several passes; all neighbours are fused that gain
     by it, filters are kept between calls, and results joined in place. None where that cannot be written."""
     passes = [stage for stage in version.plan.stages if stage.is_torch and stage.name.startswith(SEVERAL_PASSES)]
-    now = replace(version, plan=_lowered(version, [*convolutions, *passes]))
+    now = replace(version, plan=lowered(version, [*convolutions, *passes]))
     plan = kept(now, with_views(now, fused(now, groups_of(now))))
     try:
         for kind in (Pack(), Join()):

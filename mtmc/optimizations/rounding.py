@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from mtmc.rewrite.body import Body, NotCovered
-from mtmc.rewrite.graph import Graph, Op, is_one, lies_channels_last
+from mtmc.rewrite.graph import IN_ORDER, Graph, Op, is_one, lies_channels_last
 from mtmc.rewrite.joins import CAT, STACK
 from mtmc.rewrite.operators.arithmetic import ARITHMETIC
 from mtmc.rewrite.operators.elementwise import POINTWISE
 from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.channels_last import FORMATS
-from mtmc.rewrite.templates.conv_kernel import product_sizes
+from mtmc.rewrite.templates.conv_kernel import are_few, product_sizes
 from mtmc.rewrite.templates.conv_rounding import ROUNDED, rounded_in_memory
 from mtmc.rewrite.templates.positions import analyse
 
@@ -32,6 +32,8 @@ _PASSED_ON = (
     "native_dropout",
 )
 """How the names of ops begin that pass on what they are given, whole or in windows of a few elements."""
+_COPIES = ("aten.pad.default", IN_ORDER)
+"""Ops that gather what `filled` makes channels of."""
 STEPS = 4
 """Ops that may stand between a convolution and an average of it."""
 SHORT = 64
@@ -119,16 +121,31 @@ def _takes_variance(op: Op) -> bool:
 
 
 def _is_turned(graph: Graph, body: Body, stage: Stage) -> bool:
-    """Whether a copy turns the operand channels last, of which a rounded one comes instead."""
+    """Whether a copy turns the operand channels last, of which a rounded one comes instead, or has gathered it so; or it has
+    few channels, and is small beside the result."""
     try:
         found = analyse(graph, body)
     except NotCovered:
         return False
     operand = graph.values[found.source]
     (rows, inner), groups = product_sizes(graph, found), found.window.groups
+    if inner[0] < LEAST_CHANNELS and are_few(graph, found, False):
+        return found.source in rounded_in_memory(
+            body, found, stage.scheduled({"precision": ROUNDED, "loop": "channels"})
+        )
     if len(operand.shape) not in FORMATS or not is_one(groups) or min(rows[0], inner[0]) < LEAST_CHANNELS:
         return False
-    if found.source not in graph.inputs or lies_channels_last(operand):
+    last, base = lies_channels_last(operand), _seen(graph, found.source)
+    if base in graph.inputs and last:
         return False
-    last = stage.scheduled({"layout": "channels_last", "precision": ROUNDED})
-    return found.source in rounded_in_memory(body, found, last)
+    if base not in graph.inputs and not (last and graph.by_name[graph.producer[base]].target in _COPIES):
+        return False
+    there = stage.scheduled({"layout": "channels_last", "precision": ROUNDED})
+    return found.source in rounded_in_memory(body, found, there)
+
+
+def _seen(graph: Graph, value: str) -> str:
+    """What a value is a view of; itself, where it is none."""
+    while value in graph.producer and graph.by_name[graph.producer[value]].target in FREE:
+        value = graph.by_name[graph.producer[value]].refs()[0]
+    return value

@@ -304,7 +304,9 @@ def last_channels(rank: int) -> tuple[int, ...]:
 
 
 def lies_channels_last(tensor: Tensor) -> bool:
-    """Whether all elements lie one behind the other in that order."""
+    """Whether all elements lie one behind the other in that order; no for what is no batch of maps."""
+    if len(tensor.shape) < 3:
+        return False
     order = last_channels(len(tensor.shape))
     return is_dense(*(tuple(each[dim] for dim in order) for each in (tensor.shape, tensor.lying)))
 

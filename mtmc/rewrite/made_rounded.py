@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.expansion import build
-from mtmc.rewrite.graph import Graph
-from mtmc.rewrite.operators.table import table
+from mtmc.rewrite.graph import Graph, lies_channels_last
+from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.templates.conv_rounding import ROUNDED, rounded_in_memory
 from mtmc.rewrite.templates.launcher import Printed
@@ -27,16 +27,32 @@ def made_rounded(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> 
     """What is rounded where it is made: the kernel's stage -> these results of it.
 
     printed: the kernels of the plan. Only what lies channels last for its maker and its readers is made so; the copy that
-    turns another one rounds it at no cost.
+    turns another one rounds it at no cost. So is what is in order, and seen by its readers as lying channels last.
     """
     rounded = {value for each in printed.values() for value in set(each.rounded) & set(each.last)}
     wanted = rounded - _as_is(graph, plan, printed, {stage: each.rounded for stage, each in printed.items()})
+    if not wanted:
+        return {}
     found = {
-        stage: tuple(value for value in made.results if value in wanted and value in made.last)
+        stage: tuple(
+            value
+            for value in made.results
+            if (value in wanted and value in made.last) or ((seen := seen_last(graph, plan, value)) and seen <= wanted)
+        )
         for stage, made in printed.items()
         if stage.template in ROUND_RESULTS
     }
     return {stage: values for stage, values in found.items() if values}
+
+
+def seen_last(graph: Graph, plan: Plan, value: str) -> frozenset[str]:
+    """Views of a value that lie channels last, if these are all that is made of it."""
+    if value in graph.results() or any(each.value == value for each in graph.mutations):
+        return frozenset()
+    ops = [graph.by_name[name] for name in graph.readers(value)]
+    views = frozenset(output for op in ops for output in op.outputs)
+    turns = all(op.target in FREE and plan.stage_of(op.name).is_torch for op in ops)
+    return views if turns and all(lies_channels_last(graph.values[view]) for view in views) else frozenset()
 
 
 def picked_rounded(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> dict[Stage, tuple[str, ...]]:

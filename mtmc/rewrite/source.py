@@ -21,7 +21,7 @@ from mtmc.rewrite.forward import ForwardPrinter
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.joins import Join, joins_of, parts_of
 from mtmc.rewrite.lying import turned_once
-from mtmc.rewrite.made_rounded import made_rounded, picked_rounded
+from mtmc.rewrite.made_rounded import made_rounded, picked_rounded, seen_last
 from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.packing import kept_filters, packed_stages
@@ -84,7 +84,9 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     printed |= {stage: replace(printed[stage], rounded=values) for stage, values in picked.items()}
     rounding = {stage: values for stage, values in made_rounded(graph, plan, printed).items() if stage not in picked}
     printed |= {stage: _printed(graph, stage, left, joins, values) for stage, values in rounding.items()}
-    rounded = {value for values in rounding.values() for value in values}
+    rounded = {
+        each for values in rounding.values() for value in values for each in (value, *seen_last(graph, plan, value))
+    }
     rounded |= {value for stage in picked for value in printed[stage].results}
     apart = {stage for stage in printed if left.placed.get(stage) or parts_of(graph, joins, stage)}
     lying = read_as_they_lie(graph, plan, printed)

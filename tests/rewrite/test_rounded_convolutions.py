@@ -156,7 +156,7 @@ def test_the_lab_takes_them() -> None:
         ("rounded = x", "{conv}.amin(1)", "", "tf32_rounded"),
         ("rounded = torch.relu(x)", "", "", "tf32"),  # which is done in the kernel's loop
         ("rounded = torch.relu(x)", "{conv}.amin(1)", "", "tf32_rounded"),
-        ("rounded = x", "{conv}", "torch.rand(batch, 3, size, size)", "tf32"),  # three are no line of memory
+        ("rounded = x", "{conv}", "torch.rand(batch, 3, size, size)", "tf32_rounded"),  # small beside the result
         ("rounded = x", "", "torch.rand(batch, 16, size, size).to(memory_format=torch.channels_last)", "tf32"),
     ],
 )
@@ -226,7 +226,7 @@ def test_operands_of_what_a_variance_is_taken_of_are_not_cut_off(forward: str) -
 NETWORK = {
     "stem": ("self.norm(self.first(x))", "nn.Conv2d(3, 16, 3)", "tf32x3"),
     "shortcut": ("self.norm(self.first(x))", "nn.Conv2d(3, 16, 1)", "tf32x3"),
-    "long stem": ("self.first(x).relu()", "nn.Conv2d(3, 16, 7)", "tf32"),
+    "long stem": ("self.first(x).relu()", "nn.Conv2d(3, 16, 7)", "tf32_rounded"),
     "averaged": ("self.norm(self.first(x))", "nn.Conv2d(3, 16, 7)", "tf32_rounded"),
 }
 
@@ -243,5 +243,4 @@ def test_short_convolutions_of_a_network_start_exact(name: str, alone: bool) -> 
     move = next(each for each in legal_moves(version) if each.action.sentence.startswith("lower conv2d to"))
     assert move.child is not None
     [stage] = [stage for stage in move.child.stages if stage.template == "convolution"]
-    expected = {True: "tf32_rounded" if "norm" in first else "tf32", False: precision}[alone]
-    assert dict(stage.schedule)["precision"] == expected
+    assert dict(stage.schedule)["precision"] == ("tf32_rounded" if alone else precision)

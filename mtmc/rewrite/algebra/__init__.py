@@ -23,6 +23,7 @@ one_tap.py     a convolution of one tap as a product of matrices
 composed.py    a layer of layers, or of enlarged maps side by side, as layers of what those are of
 pixels.py      a convolution of shuffled pixels, before the shuffle
 enlarged.py    a convolution of an enlarged map, as a transposed one of the map
+filled.py      convolutions in a form whose product fills the tiles of tensor cores
 statistics.py  a norm of channels or groups, as its statistics and elementwise work
 one_token.py   attention of one token, written as sums over products
 one_row.py     a product of one row or column of each matrix, as a sum
@@ -58,6 +59,7 @@ from mtmc.rewrite.algebra.distributed import DISTRIBUTED
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.einsums import EINSUMS
 from mtmc.rewrite.algebra.enlarged import ENLARGED
+from mtmc.rewrite.algebra.filled import FILLED
 from mtmc.rewrite.algebra.identities import IDENTITIES
 from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.logs import LOGS
@@ -112,8 +114,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "one_row": ONE_ROW,
     "statistics": STATISTICS,
     "composed": COMPOSED,
+    "filled": FILLED,
 }
-OF_WEIGHTS = ("joined", "channels", "pixels", "enlarged", "padded", "composed")
+OF_WEIGHTS = ("joined", "channels", "pixels", "enlarged", "padded", "composed", "filled")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
 _MOST = 200
 """Times that rules are applied, one after the other."""

@@ -8,6 +8,8 @@ from mtmc.rewrite.graph import Graph, Op, Ref
 from mtmc.rewrite.operators.steps import argument
 
 CONVOLUTIONS = {"aten.conv1d.default": 1, "aten.conv2d.default": 2, "aten.conv3d.default": 3}
+TRANSPOSED = {"aten.conv_transpose1d.default": 1, "aten.conv_transpose2d.input": 2, "aten.conv_transpose3d.input": 3}
+"""Targets, and how many dimensions of places they have."""
 STRIDE_AT, PADDING_AT, DILATION_AT, GROUPS_AT = 3, 4, 5, 6
 """Where these stand among a convolution's arguments."""
 

@@ -194,6 +194,14 @@ def producer(graph: Graph, item: Any, *targets: str) -> Op | None:
     return op if len(graph.readers(item.name)) == 1 else None
 
 
+def of_module(graph: Graph, value: str) -> bool:
+    """Whether a value is a parameter or made of parameters alone."""
+    if value not in graph.producer:
+        return value in graph.parameters
+    reads = graph.reads[graph.producer[value]]
+    return bool(reads) and all(of_module(graph, ref) for ref in reads)
+
+
 def nodes_of(graph: Graph, name: str) -> tuple[Node, ...]:
     """The nodes of an op's kernel; none where no kernel covers it."""
     from mtmc.rewrite.operators.table import table

@@ -24,6 +24,7 @@ from mtmc.rewrite.algebra.convolutions import (
     GROUPS_AT,
     PADDING_AT,
     STRIDE_AT,
+    TRANSPOSED,
     each_of,
 )
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
@@ -35,7 +36,6 @@ _ENLARGING = (
     _REPEAT,
     *(f"aten.{form}{rank}d.vec" for form in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
 )
-_TURNED = ("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
 MOST_FACTOR = 8
 """Up to which torch's `upsample_nearest`, which divides in fp32, surely takes the place that is meant."""
 
@@ -55,7 +55,7 @@ def _of_smaller(graph: Graph, op: Op) -> Finding | None:
     padding = tuple(size - 1 - at for size, at in zip(taps, reach, strict=True))
     one, none = (1,) * rank, (0,) * rank
     settings = (factors, padding, none, 1, one)
-    made = edit.called(_TURNED[rank - 1], (source, turned, None, *settings), "turned")
+    made = edit.called(tuple(TRANSPOSED)[rank - 1], (source, turned, None, *settings), "turned")
     bias = argument(op, 2, "bias")
     if made is not None and isinstance(bias, Ref):
         # the library adds it in a pass of its own, a kernel behind it in none

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of, of_module
 from mtmc.rewrite.algebra.joined import FEATURES
 from mtmc.rewrite.algebra.laid_out import laid_out
 from mtmc.rewrite.algebra.turned import ALONE
@@ -59,21 +59,13 @@ def gated_halves(graph: Graph, op: Op) -> Finding | None:
 def _is_layer(graph: Graph, op: Op) -> bool:
     """Whether an op is a product with a matrix of the module, to which all features go in the type of its operand."""
     held = [op.args[1], argument(op, 2, "bias")]
-    if not all(isinstance(each, Ref) and _of_module(graph, each.name) for each in held if each is not None):
+    if not all(isinstance(each, Ref) and of_module(graph, each.name) for each in held if each is not None):
         return False
     weight, x = (graph.values.get(each.name) for each in (op.args[1], op.args[0]))
     result = graph.values.get(op.outputs[0])
     if weight is None or x is None or result is None or len(weight.shape) != 2 or not result.is_float:
         return False
     return {weight.dtype, x.dtype} == {result.dtype}
-
-
-def _of_module(graph: Graph, value: str) -> bool:
-    """Whether a value is a parameter or made of parameters alone."""
-    if value not in graph.producer:
-        return value in graph.parameters
-    reads = graph.reads[graph.producer[value]]
-    return bool(reads) and all(_of_module(graph, ref) for ref in reads)
 
 
 def _followed(graph: Graph, op: Op) -> tuple[list[int], list[str], Op | None]:

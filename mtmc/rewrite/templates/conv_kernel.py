@@ -7,7 +7,7 @@ from mtmc.rewrite.graph import Graph, Size, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.awaited_sums import await_sums
 from mtmc.rewrite.templates.channels_last import is_channels_last
-from mtmc.rewrite.templates.conv_operand import load_operand
+from mtmc.rewrite.templates.conv_operand import begin_columns, load_operand
 from mtmc.rewrite.templates.conv_results import write_results
 from mtmc.rewrite.templates.conv_rounding import is_rounded, rounded_in_memory
 from mtmc.rewrite.templates.permuted_body import in_memory_order
@@ -31,11 +31,25 @@ INNER = "INNER"
 several are read at once."""
 
 
+FEW_CHANNELS = 16
+"""Below this, a slice of the channels at one tap would be mostly padding."""
+WHOLE_SLICE = 32
+"""Channels that lie last are read by so many at a time, where these end with them."""
+
+
 def product_sizes(graph: Graph, found: Windowed) -> tuple[Size, Size]:
     """Rows of the product (the result's channels of one group) and what is summed at each tap (the operand's)."""
     weight, groups = graph.values[found.node.reads()[1]].shape, found.window.groups
     shared = tuple(size // group for size, group in zip(weight[0], groups, strict=True))
     return (weight[1], shared) if found.node.operation == "transposed convolution" else (shared, weight[1])
+
+
+def are_few(graph: Graph, found: Windowed, last: bool) -> bool:
+    """Whether the sum of a convolution best goes over all taps of one channel, then of the next; or, where channels lie
+    last, over all channels of one tap and on to the next tap in the same slice."""
+    inner = product_sizes(graph, found)[1][0]
+    few = inner % WHOLE_SLICE != 0 if last else inner < FEW_CHANNELS
+    return few and found.node.operation == "convolution" and not all(map(is_one, found.window.size))
 
 
 def is_spread(found: Windowed) -> bool:
@@ -305,6 +319,7 @@ class ConvKernel:
         way where channels lie last. Returns what holds in the loop."""
         writer = self.writer
         extents = [f"KERNEL_{axis.upper()}" for axis in self.axes]
+        begin_columns(self)
         writer.line(f"n_k = {' * '.join([self.n_inner, *extents])}")
         writer.line("for start in range(0, n_k, BLOCK_K):")
         writer.level += 1
@@ -327,6 +342,9 @@ class ConvKernel:
         """Where the operand is read at these taps, and whether there is an element."""
         writer, checks = self.writer, ["col_mask"]
         for at, axis in enumerate(self.axes):
+            padded = self.transposed or any(self.window.padding[at])
+            if self.loop == "channels" and not padded and not self.found.before:
+                continue  # no place is asked for, see `begin_columns`
             step, place = times(f"tap_{axis}", self.dilation[at]), f"from_{axis}"
             if self._has_phase(at):
                 place = f"from_{axis} - {times(f'tap_{axis}', str(self._phase(at).reach))}"

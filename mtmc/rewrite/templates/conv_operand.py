@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
-from mtmc.rewrite.templates.positions import Windowed, factor
+from mtmc.rewrite.templates.positions import Windowed, factor, times
 from mtmc.rewrite.templates.writer import Writer
 
 
@@ -18,6 +19,7 @@ class Convolving(Protocol):
     writer: Writer
     found: Windowed
     axes: tuple[str, ...]
+    dilation: list[str]
     loop: str
     last: bool
     grouped: bool
@@ -25,6 +27,37 @@ class Convolving(Protocol):
     inside: list[str]
     n_inner: str
     n_sources: str
+
+
+def begin_columns(kernel: Convolving) -> None:
+    """Where the window of each column begins in memory, before a loop over all taps and channels: an element is as far from
+    there as its channel and tap say, which all columns have in common. So it is one addition for each element."""
+    starts = [f"from_{axis}" for axis in kernel.axes]
+    writer, pointer = kernel.writer, kernel.writer.pointer(kernel.found.source)
+    writer.line(f"begins = {pointer} + {_offset(kernel, 'batch', '', starts)}")
+
+
+def _offset(kernel: Convolving, batch: str, channel: str, places: Sequence[str]) -> str:
+    """How far an element, or a part of the way to it, is from the operand's first. batch, channel, places: where it is in
+    each dimension, "" for those that the part leaves out."""
+    found, source = kernel.found, kernel.graph.values[kernel.found.source]
+    indices = [batch, channel, *places]
+    if not kernel.last and not source.contiguous:
+        strides = (kernel.writer.stride(found.source, at) for at in range(len(indices)))
+        parts = zip(indices, strides, strict=True)
+        return " + ".join(f"{_factor(index)} * {stride}" for index, stride in parts if index)
+    sizes = ["", kernel.n_sources, *kernel.inside]
+    order = [0, *range(2, len(indices)), 1] if kernel.last else range(len(indices))
+    text = ""
+    for at in order:
+        text = f"{_factor(text)} * {sizes[at]}" if text else ""
+        text = " + ".join(part for part in (text, indices[at]) if part)
+    return text
+
+
+def _factor(text: str) -> str:
+    """An expression as a factor of a product."""
+    return text if text.isidentifier() else f"({text})"
 
 
 def load_operand(kernel: Convolving) -> None:
@@ -38,20 +71,13 @@ def load_operand(kernel: Convolving) -> None:
     if kernel.grouped:
         channel = f"tl.program_id(1) * {kernel.n_inner} + {channel}"
     source, mask = kernel.graph.values[found.source], f"k_mask[:, None] & {kernel.mask}"
-    if kernel.last:
-        offset = "batch"
-        for axis, size in zip(kernel.axes, kernel.inside, strict=True):
-            offset = f"({offset} * {size} + {axis})"
-        offset = f"{offset} * {kernel.n_sources} + {channel}"
-    elif source.contiguous:
+    if source.contiguous and not kernel.last:
         writer.contiguous.add(found.source)
-        offset = f"batch * {kernel.n_sources} + {channel}"
-        for axis, size in zip(kernel.axes, kernel.inside, strict=True):
-            offset = f"({offset}) * {size} + {axis}"
+    if kernel.loop == "channels":
+        taps = [times(f"tap_{axis}", step) for axis, step in zip(kernel.axes, kernel.dilation, strict=True)]
+        writer.line(f"places = begins + ({_offset(kernel, '', channel, taps)})")
     else:
-        indices = ["batch", f"({channel})", *kernel.axes]
-        offset = " + ".join(f"{index} * {writer.stride(found.source, at)}" for at, index in enumerate(indices))
-    writer.line(f"places = {pointer} + {offset}")
+        writer.line(f"places = {pointer} + {_offset(kernel, 'batch', channel, kernel.axes)}")
     writer.line(f"b = tl.load(places, mask={mask}, other=0.0)")
     if not found.before:
         return

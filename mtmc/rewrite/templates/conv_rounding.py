@@ -23,13 +23,14 @@ def is_rounded(stage: Stage) -> bool:
 def rounded_in_memory(body: Body, found: Windowed, stage: Stage) -> tuple[str, ...]:
     """Of the operand and the weight of a convolution, those that its launcher is to be given rounded to TF32.
 
-    The weight is; the operand is where its channels lie last and no work comes before the convolution. Channels first it
-    goes through registers in any case. What other work of the kernel reads, as a residual does, is given as it is. The
-    kernel rounds what is not given so.
+    The weight is; the operand is where no work comes before the convolution, and its channels lie last or are few, so that
+    it is small beside the result. Elsewhere it goes through registers in any case. What other work of the kernel reads, as
+    a residual does, is given as it is. The kernel rounds what is not given so.
     """
     if not is_rounded(stage):
         return ()
     operand, weight = found.node.reads()[:2]
     others = {read for node in body.nodes if node is not found.node for read in node.reads()}
-    given = (operand, weight) if is_channels_last(stage) and not found.before else (weight,)
+    small = is_channels_last(stage) or dict(stage.schedule).get("loop") == "channels"
+    given = (operand, weight) if small and not found.before else (weight,)
     return tuple(value for value in dict.fromkeys(given) if value not in others)
