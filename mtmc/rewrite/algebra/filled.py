@@ -77,7 +77,7 @@ def convolving(graph: Graph, op: Op) -> Convolving | None:
         return None
     x, weight = (graph.values[item.name] for item in op.args[:2])
     held = of_module(graph, op.args[1].name) and x.is_float and weight.dtype == x.dtype
-    if not held or len(x.shape) != rank + 2 or any(len(set(size)) > 1 for size in (*weight.shape, x.shape[1])):
+    if not held or len(x.shape) != rank + 2 or any(len(set(size)) > 1 for size in weight.shape[2:]):
         return None
     names: tuple[str, ...] = ("stride", "padding", "dilation", "groups")
     if transposed:
@@ -105,20 +105,19 @@ def _in_one_group(graph: Graph, op: Op) -> Finding | None:
     found = convolving(graph, op)
     if found is None or not 1 < found.groups <= MOST_GROUPS:
         return None
-    weight = graph.values[op.args[1].name]
-    outer, inner = weight.shape[0][0] // found.groups, weight.shape[1][0]
-    if not FEWEST <= min(outer, inner) < ENOUGH:
+    every, inner, *taps = graph.values[op.args[1].name].shape
+    outer = tuple(size // found.groups for size in every)
+    if not FEWEST <= min(outer[0], inner[0]) < ENOUGH:
         return None
-    edit, one = Editor(graph, op), (1,) * len(graph.variants)
-    groups, taps = (found.groups,) * len(one), weight.shape[2:]
-    apart = edit.shaped(op.args[1], (groups, _size(outer, one), _size(inner, one), *taps))
+    edit = Editor(graph, op)
+    apart = edit.shaped(op.args[1], ((found.groups,) * len(outer), outer, inner, *taps))
     last = edit.permuted(apart, (*range(1, len(taps) + 3), 0), "groups_last")
     spread = edit.called("aten.diag_embed.default", (last,), "amid_zeros")
     if spread is None:
         return None
     rank = len(taps)
     back = edit.permuted(spread, (rank + 2, 0, rank + 3, 1, *range(2, rank + 2)), "groups_first")
-    dense = edit.shaped(back, (_size(found.groups * outer, one), _size(found.groups * inner, one), *taps))
+    dense = edit.shaped(back, (every, tuple(size * found.groups for size in inner), *taps))
     made = _convolved(edit, _with(found, groups=1), op.args[0], dense, graph.values[op.outputs[0]].shape)
     return edit.relaid(f"{op.name} in {found.groups} groups is one of all channels, amid zeros", (op.name,), made)
 
@@ -214,8 +213,8 @@ def _of_taps(graph: Graph, op: Op) -> Finding | None:
     found = convolving(graph, op)
     if found is None or found.transposed or found.groups > 1 or found.rank < 2:
         return None
-    channels = graph.values[op.args[0].name].shape[1][0]
-    if channels >= FEW or channels * prod(found.taps) <= MANY_TAPS:
+    channels, *others = set(graph.values[op.args[0].name].shape[1])
+    if others or channels >= FEW or channels * prod(found.taps) <= MANY_TAPS:
         return None
     first = found.rank  # the first dimension of places whose taps become channels
     while channels * prod(found.taps[first:]) < ENOUGH:
