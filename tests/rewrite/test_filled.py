@@ -69,7 +69,7 @@ CASES = {
         [PLANE, ON_PLANE, TURNED, PLANE],
     ),
 }  # fmt: skip
-WIDTHS = {"c": (16, 24, 8), "o": (24, 8, 32), "n": (40, 11, 17)}
+WIDTHS = {"c": (16, 4, 24), "o": (24, 4, 32), "n": (40, 11, 17)}
 """Channels that are others at other shapes, as held-out sizes of a task may have them."""
 CASES |= {
     f"{name}_of_other_widths": (reference("self.f(x)", f"torch.randn(2, {inputs})", f"self.f = nn.{layer}", WIDTHS), words)
@@ -77,6 +77,7 @@ CASES |= {
         ("groups", "c, n, 9", "Conv2d(c, o, 3, groups=2)", [GROUPS]),
         ("groups_turned", "c, n", "ConvTranspose1d(c, o, 3, groups=4, padding=1)", [GROUPS, TURNED, PLANE]),
         ("groups_spread", "c, n, 9", "ConvTranspose2d(c, o, 3, stride=2, groups=2, bias=False)", [GROUPS]),
+        ("groups_of_one", "c, n, 9", "ConvTranspose2d(c, o, (3, 5), stride=(2, 3), groups=4)", [GROUPS]),
         ("volume", "c, 4, n, 9", "ConvTranspose3d(c, o, 3)", [TURNED]),
         ("line", "c, n", "Conv1d(c, o, 3, stride=2)", [PLANE]),
         ("taps", "3, n, 9", "Conv2d(3, o, 5)", [TAPS]),

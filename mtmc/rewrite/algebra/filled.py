@@ -117,7 +117,9 @@ def _in_one_group(graph: Graph, op: Op) -> Finding | None:
         return None
     rank = len(taps)
     back = edit.permuted(spread, (rank + 2, 0, rank + 3, 1, *range(2, rank + 2)), "groups_first")
-    dense = edit.shaped(back, (every, tuple(size * found.groups for size in inner), *taps))
+    dense = _in_order(edit, edit.shaped(back, (every, tuple(size * found.groups for size in inner), *taps)))
+    if dense is None:
+        return None
     made = _convolved(edit, _with(found, groups=1), op.args[0], dense, graph.values[op.outputs[0]].shape)
     return edit.relaid(f"{op.name} in {found.groups} groups is one of all channels, amid zeros", (op.name,), made)
 
@@ -136,7 +138,7 @@ def _not_turned(graph: Graph, op: Op) -> Finding | None:
         "aten.flip.default", (op.args[1], tuple(range(2, rank + 2))), edit.tensor(op.args[1]).shape, "flipped"
     )
     turned = edit.permuted(flipped, (1, 0, *range(2, rank + 2)), "outer_first")
-    weight = edit.called("aten.contiguous.default", (turned,), "weight")
+    weight = _in_order(edit, turned)
     if weight is None:
         return None
     settings = _with(found, transposed=False, padding=padding)
@@ -238,9 +240,7 @@ def _weight_of_taps(edit: Editor, weight: Ref, first: int, more: int) -> Ref | N
     inner = channels[0] * prod(size[0] for size in taps[first:])
     shaped = edit.shaped(behind, (outer, _size(inner, one), *taps[:first], *(one,) * (rank - first)))
     padded = edit.called("aten.pad.default", (shaped, (0, 0) * rank + (0, more)), "padded_weight") if more else shaped
-    if padded is None or edit.tensor(padded).contiguous:
-        return padded
-    return edit.called("aten.contiguous.default", (padded,), "weight")
+    return padded and _in_order(edit, padded)
 
 
 def _taps_of(edit: Editor, item: Ref, found: Convolving, first: int, more: int) -> Ref | None:
@@ -272,6 +272,11 @@ def _taps_of(edit: Editor, item: Ref, found: Convolving, first: int, more: int) 
         filled = tuple(size + more for size in inner)
         channels = edit.add("aten.pad.default", (channels, (0, more)), (batch, *places, filled), "gathered")
     return edit.permuted(channels, (0, rank + 1, *range(1, rank + 1)), "channels")
+
+
+def _in_order(edit: Editor, weight: Ref) -> Ref | None:
+    """The weight in the order of its dimensions, as kernels take it."""
+    return weight if edit.tensor(weight).contiguous else edit.called("aten.contiguous.default", (weight,), "weight")
 
 
 def _with(found: Convolving, **changes: Any) -> Convolving:
