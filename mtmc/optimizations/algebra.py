@@ -12,7 +12,7 @@ from mtmc.action import Action, make_action
 from mtmc.errors import CoderError
 from mtmc.optimizations.groups import ALL_NEIGHBOURS, fused, groups_of
 from mtmc.optimizations.kind import Optimization
-from mtmc.optimizations.layout import kept
+from mtmc.optimizations.layout import channels_last, kept
 from mtmc.optimizations.lower import lowered
 from mtmc.optimizations.merging import joined, joined_up_to, saved_logit
 from mtmc.optimizations.move import Move
@@ -20,6 +20,7 @@ from mtmc.optimizations.version import Version
 from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.algebra import OF_WEIGHTS, RULES, Rewritten, apply_rules
+from mtmc.rewrite.algebra.convolutions import CONVOLUTIONS, TRANSPOSED
 from mtmc.rewrite.algebra.losses import product_of
 from mtmc.rewrite.graph import IN_ORDER
 from mtmc.rewrite.operators.products import PRODUCTS
@@ -107,9 +108,12 @@ class Algebra(Optimization):
             opened = {} if covered else {"opened": True}
             after = replace(version, graph=found.graph)
             told = {"saved": _saved(version, plan)} if rules in OF_CALLS else {}
-            if rules != OF_TILES:  # by the library they take as long as they did
+            if rules != OF_TILES:
                 action = make_action(self.kind, region, sentence, rules=rules, **opened, **told)
                 yield Move(action, partial(kept, after, plan))
+            elif _is_known(found):
+                words, turned = f"{sentence}, {BY_LIBRARY}", version.made(plan)
+                yield Move(make_action(self.kind, region, words, rules=rules), partial(channels_last, turned))
             whole = _fuses_all(version, rules, found)
             further, saved = _joined(version, rules, found, plan, whole)
             if further is not None:
@@ -123,7 +127,7 @@ class Algebra(Optimization):
         params = dict(action.params)
         more = (OPENED if "opened" in params else 0.0) + (WITH_ALL if "joined" in params else 0.0)
         more += FEWER_TAPS if params.get("rules") == "enlarged" else 0.0
-        more += FULL_TILES if params.get("rules") == OF_TILES else 0.0
+        more += FULL_TILES if params.get("rules") == OF_TILES and "joined" in params else 0.0
         return saved_logit(action) + more
 
 
@@ -142,7 +146,7 @@ FUSED = f"and {ALL_NEIGHBOURS}"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 OF_TILES = "filled"
 """Rules that pay in kernels alone, which are made of all that they bring in."""
-TILED = "and make kernels of that"
+TILED, BY_LIBRARY = "and make kernels of that", "channels last by the library"
 OF_SUMS = ("einsums",)
 """Kinds of rules that may copy operands of products in another order."""
 WITH_ALL = math.log(2.0)
@@ -185,6 +189,12 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan, whole: b
     done = with_views(start, done)
     saved = len(replace(start, plan=plan).working()) - len(replace(start, plan=done).working())
     return (done, saved) if saved > 0 else (None, 0)
+
+
+def _is_known(found: Rewritten) -> bool:
+    """Whether all convolutions lie for the library as the graph says: where taps are channels they lie otherwise."""
+    convolutions = [op for op in found.graph.ops if op.target in (*CONVOLUTIONS, *TRANSPOSED)]
+    return all(found.graph.values[op.args[0].name].contiguous for op in convolutions)
 
 
 def _tiled(start: Version, added: Set[str]) -> Plan | None:

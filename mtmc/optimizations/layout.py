@@ -93,7 +93,7 @@ class Layout(Optimization):
             saved = len(version.working()) - len(joined.working())
             words = f"{_sentence(version)}, and {ALL_NEIGHBOURS}"
             action = make_action(self.kind, alone.action.region, words, joined=True, saved=max(1, saved))
-            yield Move(action, partial(_channels_last, joined))
+            yield Move(action, partial(channels_last, joined))
 
     def leading(self, version: Version) -> Iterator[Move]:
         """The move for all of a version, where the wide convolutions are of 16 bits: of fp32 numbers the library takes TF32
@@ -108,7 +108,7 @@ class Layout(Optimization):
         """Channels last in all of a version; None where nothing would change, or no convolution has enough channels."""
         if not any(is_wide(version, stage) for stage in _convolutions(version)):
             return None
-        child = _channels_last(version)
+        child = channels_last(version)
         changed = [stage for stage in version.plan.stages if stage not in child.stages]
         if not changed:
             return None
@@ -143,7 +143,7 @@ def kept(version: Version, plan: Plan) -> Plan:
     before = any(is_channels_last(stage) for stage in stages)
     child = replace(version, plan=plan)
     if before or any(_reads_side_by_side(child, stage) for stage in plan.stages):
-        return _channels_last(child)
+        return channels_last(child)
     return plan
 
 
@@ -164,7 +164,8 @@ def is_wide(version: Version, stage: Stage) -> bool:
     return min(_channels(version, stage)) >= LEAST_CHANNELS and version.hardware.target.startswith("sm_")
 
 
-def _channels_last(version: Version) -> Plan:
+def channels_last(version: Version) -> Plan:
+    """The version's plan with tensors channels last around its convolutions."""
     stages, last = list[Stage](), set[str]()  # and the values that lie channels last
     convolved = _convolved(version)
     for stage in version.plan.stages:
