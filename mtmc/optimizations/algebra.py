@@ -36,35 +36,36 @@ The same result with less work, by algebra that is exact up to rounding.
 
 ## What it does
 Replaces ops by others that are equal for all (finite) inputs: the sum or mean over the features of a product becomes a
-product with the summed operand (M K multiply-adds instead of M N K); the sum of a log-softmax, as of smoothed labels,
-becomes that of its operand, and needs no second pass over the row; the cross entropy of a product becomes that of its
-rows, whose kernel writes no logit; a pool of a pool becomes one pool; a batch norm in evaluation goes into the weights
-before it; what changes nothing goes; fp32 attention with heads wider than 256 becomes two products and a softmax. A
-convolution of a map that was enlarged by its nearest places becomes a transposed one of the map. The bias of a library
-convolution becomes an addition that the kernel behind takes up: the library adds it in a pass over the result. A step
-of an LSTM or a GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do
-not lie as matrices do becomes a product of matrices between views, which kernels are joined with, as does a convolution
-of one tap in 16 bits; embeddings that are summed a row of indices at a time become a lookup and a reduction. Work on
-complex numbers between real ones becomes work on pairs of real numbers, in which a Fourier transform of up to 512
-numbers can be a kernel. Several layers of one operand (queries, keys and values) become one product with their weights
-one behind the other, kept as by `pack`; one whose halves meet in a gate becomes two, which are one kernel. A layer of
-layers, or of enlarged maps side by side, is done on what those are of, with the product of the weights. Layers between
-two transpositions become their weights times what lies there; what many read across its rows is copied in order first;
-so is the operand of a depthwise convolution before others whose channels lie last, or that mix them at each place. A
-mask that positions alone make becomes `is_causal`, or rows compared with columns; heads of keys that are written
-several times are read for several heads of queries. An Einstein sum of several is sums of two, least work first, with
-what decays between them in a product's kernel. Rows that end within a line get zeros behind them. One token's
-attention, written as sums, is attention; a product of one row of each matrix is a sum, which joins what makes and reads
-the matrix; values weighted by a difference of two softmaxes are a difference of attentions. Products that come in are
-offered a second time as kernels with their neighbours. A norm before a pool, a softmax or a mean becomes its statistics
-and steps that those take in; bias and activation of a convolution before it are in both.
+product with the summed operand; the sum of a log-softmax, as of smoothed labels, becomes that of its operand; the cross
+entropy of a product becomes that of its rows, whose kernel writes no logit; a batch norm in evaluation goes into the
+weights before it; fp32 attention with heads wider than 256 becomes two products and a softmax. A convolution of a map
+that was enlarged by its nearest places becomes a transposed one of the map. The bias of a library convolution becomes
+an addition that the kernel behind takes up: the library adds it in a pass over the result. A step of an LSTM or a GRU
+becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as matrices
+do becomes a product of matrices between views, which kernels are joined with, as does a convolution of one tap in 16
+bits; embeddings that are summed a row of indices at a time become a lookup and a reduction. Work on complex numbers
+between real ones becomes work on pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a
+kernel. Several layers of one operand (queries, keys and values) become one product with their weights one behind the
+other, kept as by `pack`; one whose halves meet in a gate becomes two, which are one kernel. A layer of layers, or of
+enlarged maps side by side, is done on what those are of, with the product of the weights. Layers between two
+transpositions become their weights times what lies there; what many read across its rows is copied in order first; so
+is the operand of a depthwise convolution before others whose channels lie last, or that mix them at each place. A mask
+that positions alone make becomes `is_causal`, or rows compared with columns; heads of keys that are written several
+times are read for several heads of queries. An Einstein sum of several is sums of two, least work first, with what
+decays between them in a product's kernel. Rows that end within a line get zeros behind them. One token's sums are
+attention; a product of one row of each matrix is a sum; values weighted by a difference of two softmaxes are a
+difference of attentions. A norm before a pool, a softmax or a mean becomes its statistics and steps that those take in;
+bias and activation of a convolution before it are in both. A convolution takes a form that fills tensor cores: a
+transposed one of stride 1 is turned around, narrow groups are dense amid zeros, a line is a plane, taps of few channels
+are channels.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written, 268
 MB of weights to read as a sum. A bias saves a pass over the convolution's result once the addition is fused. A ConvNeXt
 block of 32 x 192 x 28 x 28 with its channels last takes 0.158 ms on an H200, torch.compile 0.190. 8205 x 2949 times
-2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate, 18.9 without. A Conformer's convolutions, 8 x 1000 x 512 in
-fp16, H200: 0.09 ms of the device, 0.20 as calls. Algebra first: it asks for library calls, and kernels are in its way.
+2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate, 18.9 without. Three channels and 105 taps (KernelBench 60)
+take 1.26 ms of an H200, 9.98 by the library; 75, in four groups, 0.47 and 5.78. Algebra first: it asks for library
+calls, and kernels are in its way.
 
 ## When it harms
 - A norm folded into the weights of a small convolution: five short kernels over the weights for one over the result, at
