@@ -26,6 +26,7 @@ from mtmc.evaluate.reference.bounds import calibrated, error_bound
 from mtmc.evaluate.reference.calibrating import Calibration, Library
 from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, check_output
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
+from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.first_items import Size
 from mtmc.evaluate.reference.hard import EARLY, HARD, LATE, loosened
@@ -735,6 +736,34 @@ def test_what_comes_behind_a_convolution_may_lose_what_a_tensor_core_does(
     assert (wrong["cut"] == {None}) == (shapes == "small" or behind not in AVERAGES)
     if behind in AVERAGES and shapes != "small":
         assert None not in wrong["bfloat16"]
+
+
+@pytest.mark.parametrize(
+    ("room", "batch", "seen"),
+    [(16, 16, True), (2, 16, True), (1, 9, True), (1, 2, True), (0, 16, False), (0, 1, False)],
+)
+def test_how_the_library_convolves_is_seen_by_a_part_of_a_large_batch(
+    room: int, batch: int, seen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three problems of KernelBench of 12 GB and more had no version beside others on one GPU: each was more exact than a
+    reference of which nobody knew that it convolves in TF32."""
+    monkeypatch.setattr(calibrating, "cut_convolutions", lambda device, narrowest: Tf32Convolutions())
+    monkeypatch.setattr(calibrating.Tf32Seen, "_error", staticmethod(lambda func, found, args: 3e-4))
+    layer = "self.layer = nn.Conv2d(16, 16, 3, bias=False)"
+    made = reference(tmp_path, "return self.layer(inputs[0])", f"[torch.randn({batch}, 16, 8, 8)]", layer)
+    observed, asked = made.observed, list[int]()
+
+    def within(model: nn.Module, inputs: list[torch.Tensor], seed: int) -> tuple[list[object], Effects]:
+        asked.append(len(inputs[0]))
+        if len(inputs[0]) > room:
+            raise torch.OutOfMemoryError("no memory")
+        return observed(model, inputs, seed)
+
+    monkeypatch.setattr(made, "observed", within)
+    library, last = calibrating.convolving(made, 0, "it")
+    assert library.tf32 == seen
+    assert bool(last) == library.last == (room >= batch)  # results of fewer items are compared with none
+    assert set(asked) <= {batch, max(1, batch // 8)}
 
 
 def test_float64_is_asked_again_only_where_there_is_a_convolution(

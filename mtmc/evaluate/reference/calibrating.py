@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -21,7 +21,7 @@ from mtmc.evaluate.reference.compare import Precision
 from mtmc.evaluate.reference.convolution_products import convolution_products
 from mtmc.evaluate.reference.distance import Limits, distance
 from mtmc.evaluate.reference.effects import Effects
-from mtmc.evaluate.reference.first_items import Size, first_items
+from mtmc.evaluate.reference.first_items import FirstItems, Size, few_items, first_items
 from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, in_units, release
 from mtmc.evaluate.reference.running_sums import RunningSums
@@ -125,11 +125,24 @@ def calibrate(reference: WideReference, seed: int, where: str, known: Library | 
 
 def convolving(reference: WideReference, seed: int, where: str) -> tuple[Library, list[list[Any]]]:
     """How fp32 numbers are convolved, as far as a reference lets itself be watched, in calls of its own; and what it makes
-    of its inputs with all convolutions channels last, nothing where none could lie so or that fails."""
+    of its inputs with all convolutions channels last, nothing where none could lie so or that fails. Where there is no
+    memory to watch all of it, a part of its batch says how it convolves."""
     if cut_convolutions(reference.device, 4) is None:
         return Library(), []
+    found = _as_seen(reference, seed, where)
+    if found is None:
+        release(reference.device)
+        few = few_items(reference, seed)
+        seen = None if few is None else _as_seen(few, seed, f"{where}, {few.count} items of {few.batch}")
+        found = Library() if seen is None else replace(seen[0], last=False), []  # its results are of few items
+    return found
+
+
+def _as_seen(reference: WideReference | FirstItems, seed: int, where: str) -> tuple[Library, list[list[Any]]] | None:
+    """See `convolving`; None where the reference does not let itself be watched."""
     seen = Tf32Seen()
-    _watched(reference, seed, where, seen)
+    if not _watched(reference, seed, where, seen):
+        return None
     if not seen.first:
         return Library(seen.used), []
     release(reference.device)
@@ -139,7 +152,7 @@ def convolving(reference: WideReference, seed: int, where: str) -> tuple[Library
     return Library(seen.used or there.used, last=True, only_last=there.used and not seen.used), last
 
 
-def _watched(reference: WideReference, seed: int, where: str, mode: TorchDispatchMode) -> list[list[Any]]:
+def _watched(reference: WideReference | FirstItems, seed: int, where: str, mode: TorchDispatchMode) -> list[list[Any]]:
     """What the reference makes of its inputs while a mode is active; nothing where that fails."""
     try:
         with mode:

@@ -22,6 +22,8 @@ SAME = 1e-6
 it by more."""
 ITEMS = 64
 """As many as are asked for at most."""
+SHARE = 8
+"""One item of so many says how a reference does what it has no memory to be asked as a whole."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,14 @@ def first_items(reference: WideReference, seed: int, own: list[Any], size: Size,
         return None
     items = FirstItems(reference, batch, max(fitting))
     return items if _is_by_items(items, reference, seed, own) else None
+
+
+def few_items(reference: WideReference, seed: int) -> FirstItems | None:
+    """A reference with a part of its batch, which is what its largest input has along its first dimension; None where that
+    is one item. Raises: TaskError."""
+    batches = {each.shape[0]: each.numel() for each in flat_tensors(reference.draw(seed)) if each.dim() > 0}
+    batch = max(batches, key=batches.__getitem__, default=1)
+    return FirstItems(reference, batch, max(1, batch // SHARE)) if batch > 1 else None
 
 
 def _is_by_items(items: FirstItems, reference: WideReference, seed: int, own: list[Any]) -> bool:
