@@ -52,6 +52,16 @@ def hang_with_child() -> None:
     time.sleep(600)
 
 
+def hang_until(path: str, calls: int) -> int:
+    """Does nothing for ever, but for the call of that number, which says how many there were. path: in a pool's folder."""
+    with open(path, "a") as noted:
+        noted.write(".")
+    made = os.path.getsize(path)
+    if made < calls:
+        time.sleep(600)
+    return made
+
+
 def leave_child() -> int:
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
 

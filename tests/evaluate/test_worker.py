@@ -120,6 +120,24 @@ def patient() -> Iterator[Pool]:
     pool.close()
 
 
+@pytest.mark.parametrize(("calls", "status"), [(1, "ok"), (2, "ok"), (3, "timeout")])
+def test_a_job_that_has_not_worked_is_run_once_more(
+    pool: Pool, calls: int, status: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What another thread has locked when a process is forked stays locked there: the fault is not the candidate's."""
+    with pool.folder_for() as folder:
+        arguments = {"path": str(folder / "calls"), "calls": calls}
+        result = pool.run(evaluate_jobs.hang_until, arguments, 4.0, folder=folder)
+        made = (folder / "calls").stat().st_size
+    assert (result.status, made) == (status, min(calls, 2))
+    assert ("did nothing for 4 s: once more" in caplog.text) == (calls > 1)
+
+
+def test_a_job_that_has_worked_is_run_once(patient: Pool, caplog: pytest.LogCaptureFixture) -> None:
+    assert run(patient, "work", seconds=600.0).status == "timeout"
+    assert "once more" not in caplog.text
+
+
 @pytest.mark.parametrize("job", ["work", "work_slowly"])
 def test_a_job_that_is_kept_from_its_core_loses_no_time(patient: Pool, job: str) -> None:
     """The slow one takes twice its limit of the wall, and less than its limit of a core."""

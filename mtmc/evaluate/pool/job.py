@@ -42,7 +42,7 @@ class JobResult(Generic[Value]):
     value: what the job's function returned; None unless status is "ok".
     signal: name of the signal that ended it, e.g. "SIGSEGV", where one did.
     output: the end of what it wrote to standard output and error.
-    seconds: wall time from its fork to its end.
+    seconds: wall time from its fork to its end. worked_s: of cores, by and by, as far as it was told.
     """
 
     status: JobStatus
@@ -50,6 +50,7 @@ class JobResult(Generic[Value]):
     signal: str | None = None
     output: str = ""
     seconds: float = 0.0
+    worked_s: float = 0.0
 
 
 class Job:
@@ -129,7 +130,7 @@ class Job:
         seconds = time.monotonic() - start
         output = bytes(self._tail).decode(errors="replace")
         if early is not None:
-            return JobResult(early, output=output, seconds=seconds)
+            return JobResult(early, output=output, seconds=seconds, worked_s=self._worked_s)
         return self._verdict(output, seconds)
 
     def _collect(self, deadline: Callable[[], float]) -> JobStatus | None:
