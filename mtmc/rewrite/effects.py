@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch.fx import Node
     from torch.nn import Module
 
+SAME_VALUES = ("aten.lift_fresh_copy.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
+"""Ops whose result is their operand, as far as values go."""
 _FORM = ("resize_", "resize_as_", "set_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_",
          "as_strided_")  # fmt: skip
 """Ops that change what memory a tensor shows, and how, instead of the values in it."""

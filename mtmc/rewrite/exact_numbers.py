@@ -27,7 +27,7 @@ def exact_numbers(task: Task) -> Mapping[tuple[float, ...], str]:
     """
     graph = export_graph(task)
     with LOCK:
-        symbolic = read_symbolic(task, graph)
+        symbolic = read_symbolic(task, graph, conditions=False)
     if symbolic is None:
         return {}
     places = _places(graph, symbolic)

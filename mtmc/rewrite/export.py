@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtmc.errors import TaskError
 from mtmc.rewrite.effects import (
+    SAME_VALUES,
     Sharing,
     changed_placeholders,
     keeps_statistics,
@@ -18,6 +19,7 @@ from mtmc.rewrite.effects import (
     refuse_what_is_not_followed,
     sharing,
 )
+from mtmc.rewrite.functional import made_functional
 from mtmc.rewrite.lines import REFERENCE_FILE, lines_in
 from mtmc.rewrite.passing import without_passing_on
 from mtmc.task import Task, Variant, apply_constants
@@ -26,12 +28,10 @@ from mtmc.task.recurrent import exported_quickly
 
 if TYPE_CHECKING:
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
     from torch.fx import Node
     from torch.nn import Module
-
-SAME_VALUES = ("aten.lift_fresh_copy.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
-"""Ops whose result is their operand, as far as values go."""
 
 
 class Export(NamedTuple):
@@ -60,14 +60,36 @@ def export_reference(task: Task, variant: Variant) -> Export:
         raise TaskError(_why(task, variant, error)) from error
 
 
-def _export(
+class _Traced(NamedTuple):
+    """A forward as it was traced, with its changes in place. plain: paths of the model's plain tensor attributes.
+    mode: what its tensors without data are of, None where they have data."""
+
+    program: ExportedProgram
+    model: Module
+    inputs: tuple[Any, ...]
+    plain: set[str]
+    mode: FakeTensorMode | None
+
+
+def _export(task: Task, variant: Variant, fake: bool) -> Export:
+    """The export. fake: no data for the model and its inputs either."""
+    traced = _traced(task, variant, fake)
+    with _exporting(traced.mode):
+        program, written = _functional(traced, exactly=False)
+        if not changed_placeholders(program):
+            return Export(program, traced.model, Sharing())
+        refuse_overlaps(program, traced.model, traced.inputs)
+        return Export(program, traced.model, Sharing() if written else sharing(program, traced.model, traced.inputs))
+
+
+def _traced(
     task: Task,
     variant: Variant,
     fake: bool,
     open_dimensions: Callable[[Any], Any] | None = None,
     toggled: bool = False,
-) -> Export:
-    """The export. fake: no data for the model and its inputs either.
+) -> _Traced:
+    """What torch traces of a forward.
 
     open_dimensions: which dimensions of an input may vary, in torch.export's terms. toggled: with all modules in
     the other one of training and evaluation mode.
@@ -78,14 +100,9 @@ def _export(
     source = apply_constants(task.source, variant.constants)
     module = types.ModuleType("mtmc_reference")
     sys.modules[module.__name__] = module
+    mode = FakeTensorMode() if fake else None
     try:
-        with (
-            quiet_export(),
-            FakeTensorMode() if fake else nullcontext(),
-            torch.no_grad(),
-            _converting(),
-            exported_quickly(),
-        ):
+        with _exporting(mode):
             exec(compile(source, REFERENCE_FILE, "exec", dont_inherit=True), module.__dict__)
             model = module.Model(*getattr(module, variant.init_inputs)())
             plain = _as_buffers(model) if fake else set()
@@ -98,27 +115,65 @@ def _export(
             refuse_what_is_not_followed(exported)
             if any(_mutates(node) for node in exported.graph.nodes):
                 without_passing_on(exported)
-                exported = exported.run_decompositions({})
-            _refuse_state(exported, plain)
-            if not changed_placeholders(exported):
-                return Export(exported, model, Sharing())
-            refuse_overlaps(exported, model, inputs)
-            return Export(exported, model, sharing(exported, model, inputs))
+            return _Traced(exported, model, inputs, plain, mode)
     finally:
         sys.modules.pop(module.__name__, None)
 
 
+@contextmanager
+def _exporting(mode: FakeTensorMode | None) -> Iterator[None]:
+    """What torch.export needs around it, see `_Traced`."""
+    import torch
+
+    with quiet_export(), mode or nullcontext(), torch.no_grad(), _converting(), exported_quickly():
+        yield
+
+
+def _functional(traced: _Traced, exactly: bool) -> tuple[ExportedProgram, bool]:
+    """What was traced without changes in place, and whether `functional` has written it.
+
+    exactly: have torch trace it again in any case, which learns more of open dimensions. Raises: TaskError.
+    """
+    program, written = traced.program, None
+    if any(_mutates(node) for node in program.graph.nodes):
+        written = None if exactly else made_functional(program)
+        program = written or program.run_decompositions({})
+    _refuse_state(program, traced.plain)
+    return program, written is not None
+
+
+class Opened(NamedTuple):
+    """A reference exported with open dimensions: its `program` says all that torch finds, `written` the same of sizes and
+    numbers, in half the time, but not every condition on them."""
+
+    traced: _Traced
+
+    @property
+    def model(self) -> Module:
+        """The module that was exported."""
+        return self.traced.model
+
+    def program(self) -> ExportedProgram:
+        """The functional export. Raises: whatever torch.export raises."""
+        with _exporting(self.traced.mode):
+            return _functional(self.traced, exactly=True)[0]
+
+    def written(self) -> ExportedProgram:
+        """The functional export, as `functional` writes it where it can. Raises: whatever torch.export raises."""
+        with _exporting(self.traced.mode):
+            return _functional(self.traced, exactly=False)[0]
+
+
 def export_open(
     task: Task, variant: Variant, open_dimensions: Callable[[Any], Any] | None, toggled: bool = False
-) -> tuple[ExportedProgram, Module]:
-    """The export of a reference that exports at these shapes, see `_export`. Raises: whatever torch.export raises."""
+) -> Opened:
+    """The export of a reference that exports at these shapes, see `_traced`. Raises: whatever torch.export raises."""
     from torch._subclasses.fake_tensor import DataDependentOutputException
 
     try:
-        export = _export(task, variant, True, open_dimensions, toggled)
+        return Opened(_traced(task, variant, True, open_dimensions, toggled))
     except DataDependentOutputException:
-        export = _export(task, variant, False, open_dimensions, toggled)
-    return export.program, export.model
+        return Opened(_traced(task, variant, False, open_dimensions, toggled))
 
 
 def _each(model: Module, inputs: tuple[Any, ...], open_dimensions: Callable[[Any], Any]) -> tuple[Any, ...]:

@@ -40,9 +40,15 @@ def export_graph(task: Task) -> Graph:
         return _export_graph(task)
 
 
+@lru_cache(maxsize=8)
+def full_export(task: Task) -> Export:
+    """The export at the full shapes, which guards look at again. Not for several threads at once. Raises: TaskError."""
+    return export_reference(task, task.full)
+
+
 @lru_cache(maxsize=32)
 def _export_graph(task: Task) -> Graph:
-    full = export_reference(task, task.full)
+    full = full_export(task)
     exports, labels = [full], [task.full.label]
     for variant in sorted((task.small, *task.held_out), key=lambda each: _same_inputs(each, task.full)):
         if len(exports) >= MAX_VARIANTS and not _have_like_sizes(exports):

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from mtmc.rewrite.export import export_open
-from mtmc.rewrite.exported import LOCK, export_graph
+from mtmc.rewrite.exported import LOCK, export_graph, full_export
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, in_tuple
 from mtmc.rewrite.guard_origins import memory_order, place_of, varies_outside_of_inputs
 from mtmc.rewrite.guard_sizes import Relations
@@ -37,7 +37,8 @@ FREE_FROM = 3
 
 @lru_cache(maxsize=32)
 def derive_guards(task: Task) -> Guards:
-    """What the kernel versions of a task hold for; exports the reference twice. May be called from any thread.
+    """What the kernel versions of a task hold for; exports the reference at the full shapes
+    again, with open dimensions and in its other mode. May be called from any thread.
 
     Raises: TaskError where the task cannot be exported.
     """
@@ -50,9 +51,9 @@ def derive_guards(task: Task) -> Guards:
 
 def _modes(task: Task) -> tuple[Module, tuple[tuple[str, bool], ...]]:
     """The reference without data, and its modules' training modes where its graph is another one in the other mode."""
-    program, model = export_open(task, task.full, None)
+    program, model, _ = full_export(task)
     try:
-        other, _ = export_open(task, task.full, None, toggled=True)
+        other = export_open(task, task.full, None, toggled=True).written()
         same = _calls(program) == _calls(other)
     except Exception as error:  # whatever tracing can raise: in the other mode it cannot be what was captured
         log.debug("task %s does not export in its other mode: %s", task.name, error)

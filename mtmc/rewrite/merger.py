@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
-from mtmc.rewrite.effects import Sharing
-from mtmc.rewrite.export import SAME_VALUES, copied
+from mtmc.rewrite.effects import SAME_VALUES, Sharing
+from mtmc.rewrite.export import copied
 from mtmc.rewrite.graph import CONSTANT, Current, Graph, Mutation, Op, Ref, Tensor, Varying, in_tuple
 from mtmc.rewrite.lines import line_of
 from mtmc.rewrite.passing import passed_on

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from mtmc.rewrite.export import export_open
+from mtmc.rewrite.export import Opened, export_open
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Tensor, Varying
 from mtmc.rewrite.merger import Merger
 from mtmc.task import Task
@@ -49,17 +49,19 @@ class Symbolic:
             yield from zip(graph.values[value].shape, sizes, strict=True)
 
 
-def read_symbolic(task: Task, graph: Graph) -> Symbolic | None:
+def read_symbolic(task: Task, graph: Graph, conditions: bool = True) -> Symbolic | None:
     """The symbolic export at the full shapes, beside `graph`; None where none is made of the same ops.
 
+    conditions: whether all of these are asked for; else it takes half the time, and some may be missing.
     Not for several threads at once, as any export.
     """
     for most in (None, 1):  # all dimensions, then the first of each tensor
         try:
-            program, model = export_open(task, task.full, partial(_open, most))
+            opened = _opened(task, most)
+            program = opened.program() if conditions else opened.written()
             environment = _environment(program)
             found = () if environment is None else _conditions(environment)
-            reader = _Reader([program], [model], ["full"])
+            reader = _Reader([program], [opened.model], ["full"])
             other = reader.graph([(node,) for node in program.graph.nodes])
             sizes, numbers = _beside(graph, other)
         except Exception as error:  # whatever tracing can raise; then less is known to be free
@@ -70,6 +72,13 @@ def read_symbolic(task: Task, graph: Graph) -> Symbolic | None:
         high = {symbol: _finite(bounds.upper) for symbol, bounds in ranges.items()}
         return Symbolic(sizes, tuple(numbers), found, low, high)
     return None
+
+
+@lru_cache(maxsize=8)
+def _opened(task: Task, most: int | None) -> Opened:
+    """The export with open dimensions, which is read twice: while versions are printed, and for guards. Raises: whatever
+    torch.export raises."""
+    return export_open(task, task.full, partial(_open, most))
 
 
 def _open(most: int | None, tensor: torch.Tensor) -> dict[int, Any]:
@@ -130,6 +139,8 @@ class _Reader(Merger):
 
         if isinstance(column[0], torch.fx.Node) and _is_number(column[0].meta.get("val")):
             return _expression(column[0].meta["val"])
+        if isinstance(column[0], (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return _expression(column[0])
         return super()._convert(column)
 
 
