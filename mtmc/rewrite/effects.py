@@ -84,12 +84,14 @@ def refuse_what_is_not_followed(program: ExportedProgram) -> None:
 def refuse_overlaps(program: ExportedProgram, model: Module, inputs: Sequence[Any]) -> None:
     """Raises: TaskError where a tensor that is changed shares memory with another input, buffer or parameter."""
     held = dict(_held(program, model, inputs))
+    together: dict[int, list[str]] = {}
+    for name, tensor in held.items():
+        if tensor.numel():
+            together.setdefault(storage_key(tensor), []).append(name)
     for name in changed_placeholders(program):
-        for other, tensor in held.items():
-            mine = held.get(name)
-            if mine is None or other == name or tensor is mine or not tensor.numel():
-                continue
-            if storage_key(tensor) == storage_key(mine):
+        mine = held.get(name)
+        for other in () if mine is None else together.get(storage_key(mine), ()):
+            if other != name and held[other] is not mine:
                 what = _called_by_name(name, program.graph_signature)
                 raise TaskError(
                     f"forward changes {what}, which shares memory with "

@@ -24,6 +24,7 @@ from mtmc.rewrite.lines import REFERENCE_FILE, lines_in
 from mtmc.rewrite.passing import without_passing_on
 from mtmc.task import Task, Variant, apply_constants
 from mtmc.task.exporting import quiet_export
+from mtmc.task.normed import normed_quickly
 from mtmc.task.recurrent import exported_quickly
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _exporting(mode: FakeTensorMode | None) -> Iterator[None]:
     """What torch.export needs around it, see `_Traced`."""
     import torch
 
-    with quiet_export(), mode or nullcontext(), torch.no_grad(), _converting(), exported_quickly():
+    with quiet_export(), mode or nullcontext(), torch.no_grad(), _converting(), exported_quickly(), normed_quickly():
         yield
 
 
