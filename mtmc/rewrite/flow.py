@@ -16,17 +16,19 @@ class Flow:
         self._stages = plan.stages
         self._place = {stage: at for at, stage in enumerate(plan.stages)}
         self._free = {self._place[stage] for stage in free}
-        self._reads = [graph.flow(stage.ops)[1] for stage in plan.stages]
+        # parameters are made by no stage, and that two stages read the same ones brings them no nearer
+        self._reads = [graph.flowing(stage.ops) for stage in plan.stages]
         makers = {out: at for at, stage in enumerate(plan.stages) for out in graph.flow(stage.ops)[0]}
         self._after: list[set[int]] = [set() for _ in plan.stages]
-        for at, reads in enumerate(self._reads):
-            for maker in {makers[ref] for ref in reads if ref in makers} - {at}:
-                self._after[maker].add(at)
+        self._makers: list[set[int]] = [set() for _ in plan.stages]
         self._readers: dict[str, list[int]] = {}
         for at, reads in enumerate(self._reads):
             for ref in reads:
-                if ref not in graph.parameters:
-                    self._readers.setdefault(ref, []).append(at)
+                self._readers.setdefault(ref, []).append(at)
+                maker = makers.get(ref, at)
+                if maker != at:
+                    self._after[maker].add(at)
+                    self._makers[at].add(maker)
         self._reached: dict[int, set[int]] = {}
 
     def pairs(self) -> Iterator[tuple[Stage, Stage]]:
@@ -55,7 +57,14 @@ class Flow:
 
     def _before(self, at: int) -> set[int]:
         """The stages before one that it is near to."""
-        return {first for first in range(at) if first not in self._free and at in self._near(first)}
+        near = {other for ref in self._reads[at] for other in self._readers[ref]} | self._makers[at]
+        chain = [*self._makers[at]]
+        while chain:
+            view = chain.pop()
+            if view in self._free:
+                chain += self._makers[view]
+                near |= self._makers[view]
+        return {first for first in near - self._free if first < at}
 
     def independent(self, first: Stage, second: Stage) -> bool:
         """Whether nothing flows from either to the other, on any way."""

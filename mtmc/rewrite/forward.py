@@ -64,9 +64,10 @@ class ForwardPrinter:
         self.lying = Lying(graph)
         self.copies = Copies(self._new, self._line, turned_once)
 
-    def scope(self, likely: tuple[str, ...] = ()) -> Scope:
-        """Everything in reach: the likely values first, then inputs, parameters, then numbers on the module."""
-        names = dict.fromkeys((*likely, *self.graph.inputs, *self.expressions))
+    def scope(self, likely: tuple[str, ...] = (), among: Sequence[str] | None = None) -> Scope:
+        """Everything in reach: the likely values first, then inputs, parameters, then numbers on the module. among: which
+        of the values that are not likely, where some are enough."""
+        names = dict.fromkeys((*likely, *(among or (*self.graph.inputs, *self.expressions))))
         if self._packing:
             names = dict.fromkeys(name for name in names if name not in self.graph.inputs)
         tensors = [
@@ -288,7 +289,17 @@ def forward_scope(task: Task, graph: Graph, tensors: tuple[str, ...] = ()) -> Sc
     """
     printer = ForwardPrinter(task, graph)
     printer.expressions |= {value: value for value in tensors if value not in printer.expressions}
-    return printer.scope(tensors)
+    return printer.scope(tensors, _firsts_in_reach(task, graph))
+
+
+@lru_cache(maxsize=64)
+def _firsts_in_reach(task: Task, graph: Graph) -> tuple[str, ...]:
+    """The first one of each shape among what is in reach of any stage: the others give no number that it does not give."""
+    first = dict[Any, str]()
+    for name in (*graph.inputs, *_reach(task, graph)[0]):
+        if name in graph.values:
+            first.setdefault(graph.values[name].shape, name)
+    return tuple(first.values())
 
 
 def attribute_text(path: str) -> str:

@@ -224,6 +224,17 @@ class Graph:
         return found
 
     @cached_property
+    def _flowing(self) -> dict[tuple[str, ...], frozenset[str]]:
+        return {}
+
+    def flowing(self, ops: tuple[str, ...]) -> frozenset[str]:
+        """The values that some ops read, but for parameters. Kept, as `flow`."""
+        found = self._flowing.get(ops)
+        if found is None:
+            found = self._flowing[ops] = self.flow(ops)[1].difference(self.parameters)
+        return found
+
+    @cached_property
     def used(self) -> frozenset[str]:
         """The values that an op reads or forward gives or leaves behind."""
         return self._results.union(*self.reads.values())

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,9 @@ class _Deriver:
 
     def __post_init__(self) -> None:
         self.numbers_of_file = varies_outside_of_inputs(self.task)
+        self.kinds = dict.fromkeys(self.model.state_dict(keep_vars=True), "buffer")
+        """What the module holds its tensors as, by path."""
+        self.kinds |= {path: "parameter" for path, _ in self.model.named_parameters(remove_duplicate=False)}
         self.attributes = {}
         taken = set(self.graph.values)
         for path, values in self.graph.attributes.items():
@@ -134,11 +137,7 @@ class _Deriver:
         return Scope(tuple((name, self.graph.values[name]) for name in shapes.values()), self.varying)
 
     def _state(self, value: str, path: str) -> TensorGuard:
-        kind = "attribute"
-        if path in dict(self.model.named_parameters(remove_duplicate=False)):
-            kind = "parameter"
-        elif path in self.model.state_dict():
-            kind = "buffer"
+        kind = self.kinds.get(path, "attribute")
         return self._tensor(value, TensorGuard(value, path, (), "", None, held_as=kind))  # type: ignore[arg-type]
 
     def _input(self, value: str) -> TensorGuard:
@@ -286,16 +285,24 @@ class _Deriver:
         import torch
 
         found = []
-        for variant in range(len(self.graph.variants)):
-            names: dict[str, Any] = {name: values[variant] for name, values in self.varying.items()}
-            for name in (*self.graph.inputs, *self.graph.parameters):
-                sizes = self.graph.values[name].shape if name in self.graph.values else ()
-                names[name] = SimpleNamespace(shape=[size[variant] for size in sizes])
+        for names in self._names:
             try:
                 found.append(eval(text, {"math": math, "torch": torch}, names))
             except ZeroDivisionError:
                 return None
         return tuple(found)
+
+    @cached_property
+    def _names(self) -> list[dict[str, Any]]:
+        """What the names in a text are at each captured variant."""
+        found = []
+        for variant in range(len(self.graph.variants)):
+            names: dict[str, Any] = {name: values[variant] for name, values in self.varying.items()}
+            for name in (*self.graph.inputs, *self.graph.parameters):
+                sizes = self.graph.values[name].shape if name in self.graph.values else ()
+                names[name] = SimpleNamespace(shape=[size[variant] for size in sizes])
+            found.append(names)
+        return found
 
     def _varying_text(self, number: int) -> str:
         """What of the module a number of a condition comes from, if it is one that another module would have another of;

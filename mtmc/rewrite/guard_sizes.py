@@ -76,7 +76,8 @@ class Relations:
 
     def _products(self, graph: Graph) -> Iterator[tuple[tuple[float, ...], Expression]]:
         """Products of neighbouring dimensions of a value, by which kernels count rows and elements."""
-        for shape, sizes in {(graph.values[value].shape, sizes) for value, sizes in self.symbolic.sizes.items()}:
+        shapes = dict.fromkeys((graph.values[value].shape, sizes) for value, sizes in self.symbolic.sizes.items())
+        for shape, sizes in shapes:  # in order: conditions are the same ones at each derivation
             for start in range(len(sizes)):
                 for stop in range(start + 2, len(sizes) + 1):
                     yield product(shape[start:stop]), math.prod(map(self.settle, sizes[start:stop]))

@@ -174,3 +174,20 @@ FUNCTIONS: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("1.0 / ({0})", lambda size: 1.0 / size if size else math.inf),
     ("float({0})", lambda size: float(size)),
 )
+
+
+class Found:
+    """The first expression of each size among some, which are gone through once, and no further than is asked for."""
+
+    def __init__(self, terms: Iterator[tuple[str, Size]]) -> None:
+        self._terms, self._known = terms, dict[Size, str]()
+
+    def get(self, size: Size) -> str | None:
+        """The first expression of a size; None where there is none."""
+        if size in self._known:
+            return self._known[size]
+        for text, found in self._terms:
+            self._known.setdefault(found, text)
+            if found == size:
+                return text
+        return None

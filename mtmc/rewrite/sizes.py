@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import combinations
 
 from mtmc.rewrite.graph import Size, Tensor, Varying, is_one
-from mtmc.rewrite.size_terms import FUNCTIONS, Terms
+from mtmc.rewrite.size_terms import FUNCTIONS, Found, Terms
 
 
 class NoExpression(Exception):
@@ -40,6 +40,10 @@ class Scope:
     @cached_property
     def _terms(self) -> Terms:
         return Terms.distinct(self.tensors, self.numbers)
+
+    @cached_property
+    def _compounds(self) -> Found:
+        return Found(self._terms.compound())
 
     @cached_property
     def _simple(self) -> Mapping[Size, str]:
@@ -69,9 +73,8 @@ class Scope:
             return expression
         if len(set(size)) == 1:
             return str(size[0])
-        for expression, values in self._terms.compound():
-            if values == size:
-                return expression
+        if (expression := self._compounds.get(size)) is not None:
+            return expression
         exact = self.exact(size) if self.exact is not None else None
         if exact is not None:
             return exact

@@ -1,4 +1,4 @@
-"""normed: batch norms of fake tensors in training, where only shapes count.
+"""normed: batch norms of fake tensors, where only shapes count.
 
 torch decomposes one into thirty ops in Python, each time that it is looked at. A network of a hundred of them takes
 longer for that than for all else. Here their results are made at once, where it is plain how they lie in memory.
@@ -17,12 +17,13 @@ _Helper = Callable[..., tuple[Any, ...]]
 
 
 def results(
-    given: torch.Tensor, others: tuple[torch.Tensor | None, ...], functional: bool
+    given: torch.Tensor, others: tuple[torch.Tensor | None, ...], training: bool, functional: bool
 ) -> tuple[torch.Tensor, ...] | None:
     """What a norm gives for fake tensors: the normed one, mean and deviation of each channel, and its running statistics.
 
-    others: weight, bias, running mean and variance. None where torch has to say how they look: open dimensions, tensors in
-    another order, or whose order is ambiguous, mixed types, wrong sizes.
+    others: weight, bias, running mean and variance. functional: whether the last two are new tensors in training. None
+    where torch has to say how they look: open dimensions, tensors in another order, or whose order is ambiguous, mixed
+    types, wrong sizes.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
@@ -36,10 +37,11 @@ def results(
     alike = all(tuple(each.shape) == (channels,) and each.dtype == given.dtype for each in tensors)
     if not alike or given.dtype not in (torch.float32, torch.float64) or not given.is_contiguous():
         return None
-    if any(each.device != given.device for each in tensors):
+    if any(each.device != given.device for each in tensors) or given.device.type != "cpu":
         return None
-    mean, deviation = given.new_empty(channels), given.new_empty(channels)
-    running = [each.new_empty(channels) if functional else each for each in others[2:] if each is not None]
+    mean, deviation = (given.new_empty(channels if training else 0) for _ in range(2))
+    new = functional or not training
+    running = [each.new_empty(channels) if new else each for each in others[2:] if each is not None]
     return given.new_empty(given.shape), mean, deviation, *running
 
 
@@ -58,7 +60,7 @@ def quick(function: _Helper) -> _Helper:
         functional: bool,
     ) -> tuple[Any, ...]:
         others = (weight, bias, mean, variance)
-        found = results(given, others, functional) if training else None
+        found = results(given, others, training, functional)
         return function(given, *others, training, momentum, eps, functional) if found is None else found
 
     return made

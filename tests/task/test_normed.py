@@ -28,16 +28,18 @@ def _given(
     return torch.ones(shape, dtype=dtype), (*(some[:2] if affine else (None, None)), *some[2:])
 
 
-@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize(("training", "functional"), [(True, False), (True, True), (False, True)])
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("shape", [(4, 3), (2, 3, 5), (2, 8, 7, 7), (3, 2, 4, 5, 6)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_results_are_torchs(shape: tuple[int, ...], dtype: torch.dtype, affine: bool, functional: bool) -> None:
+def test_results_are_torchs(
+    shape: tuple[int, ...], dtype: torch.dtype, affine: bool, training: bool, functional: bool
+) -> None:
     with FakeTensorMode():
         given, others = _given(shape, dtype, affine)
-        found = results(given, others, functional)
+        found = results(given, others, training, functional)
         assert found is not None
-        assert _forms(found) == _forms(HELPER(given, *others, True, 0.1, 1e-5, functional))
+        assert _forms(found) == _forms(HELPER(given, *others, training, 0.1, 1e-5, functional))
 
 
 @pytest.mark.parametrize(
@@ -55,17 +57,17 @@ def test_results_are_torchs(shape: tuple[int, ...], dtype: torch.dtype, affine: 
 )
 def test_what_is_not_plain_is_left_to_torch(change: Callable[..., Any]) -> None:
     with FakeTensorMode():
-        assert results(*change(*_given((4, 6, 5, 7))), True) is None
+        assert results(*change(*_given((4, 6, 5, 7))), True, True) is None
 
 
 def test_data_and_open_dimensions_are_left_to_torch() -> None:
-    assert results(*_given((4, 6, 5, 7)), True) is None
+    assert results(*_given((4, 6, 5, 7)), True, True) is None
     seen = []
 
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             statistics = torch.zeros(6), torch.ones(6)
-            seen.append(results(x, (None, None, *statistics), True))
+            seen.append(results(x, (None, None, *statistics), True, True))
             return torch.nn.functional.batch_norm(x, *statistics, training=True)
 
     torch.export.export(Model(), (torch.ones(4, 6, 5),), dynamic_shapes=({0: torch.export.Dim.AUTO},), strict=False)
