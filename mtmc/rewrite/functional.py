@@ -8,6 +8,7 @@ the graph is written anew here, op by op, with the names that torch gives. What 
 from __future__ import annotations
 
 import copy
+import logging
 import operator
 import re
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
     from torch.fx import Node
+
+_log = logging.getLogger(__name__)
 
 _NORM = "aten.batch_norm.default"
 _KEPT_WHOLE = frozenset(
@@ -65,6 +68,9 @@ def made_functional(program: ExportedProgram) -> ExportedProgram | None:
         with unset_fake_temporarily():  # the export's tensors are of another mode than the model's
             return _Writer(program).program()
     except _NotPlain:
+        return None
+    except Exception:  # a torch whose exports are built otherwise
+        _log.warning("an export is made functional by torch, which takes longer", exc_info=True)
         return None
 
 

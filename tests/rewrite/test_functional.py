@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from mtmc.rewrite import functional
 from mtmc.rewrite.effects import SAME_VALUES
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.functional import _KEPT_WHOLE, made_functional
@@ -222,3 +223,14 @@ def test_sizes_with_open_dimensions_are_those_that_torch_finds() -> None:
     assert quick is not None and whole is not None
     assert str(quick.sizes) == str(whole.sizes) and str(quick.numbers) == str(whole.numbers)
     assert set(quick.conditions) <= set(whole.conditions)
+
+
+def test_a_torch_whose_exports_are_built_otherwise_makes_them_functional_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(writer: functional._Writer) -> torch.export.ExportedProgram:
+        raise TypeError("ExportedProgram() got an unexpected keyword argument")
+
+    monkeypatch.setattr(functional._Writer, "program", refused)
+    assert made_functional(_exported(Normed(F.relu), PLACES)) is None
+    assert "made functional by torch" in caplog.text
