@@ -63,7 +63,7 @@ are channels.
 Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written, 268
 MB of weights to read as a sum. A bias saves a pass over the convolution's result once the addition is fused. 8205 x
 2949 times 2949 x 5921 in fp32 with whole lines: 3.9 ms by estimate, 18.9 without. Three channels and 105 taps
-(KernelBench 60) take 1.26 ms of an H200, 9.98 by the library; 75, in four groups, 0.47 and 5.78. Algebra first: it asks
+(KernelBench 60) take 1.26 ms of an H200, 9.98 by the library; 75, in four groups, 0.82 and 5.72. Algebra first: it asks
 for library calls, and kernels are in its way.
 
 ## When it harms
