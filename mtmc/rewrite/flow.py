@@ -46,25 +46,22 @@ class Flow:
 
     def _near(self, at: int) -> set[int]:
         """The stages that read what a stage reads or makes, straight or through views."""
-        near = {other for ref in self._reads[at] for other in self._readers.get(ref, ())} | self._after[at]
-        chain = [*self._after[at]]
-        while chain:
-            view = chain.pop()
-            if view in self._free:
-                chain += self._after[view]
-                near |= self._after[view]
-        return near - self._free
+        return self._beside(at, self._after)
 
     def _before(self, at: int) -> set[int]:
         """The stages before one that it is near to."""
-        near = {other for ref in self._reads[at] for other in self._readers[ref]} | self._makers[at]
-        chain = [*self._makers[at]]
+        return {first for first in self._beside(at, self._makers) if first < at}
+
+    def _beside(self, at: int, linked: Sequence[set[int]]) -> set[int]:
+        """The stages that read what a stage reads, and those that it is linked to, straight or through views."""
+        near = {other for ref in self._reads[at] for other in self._readers[ref]} | linked[at]
+        chain = [*linked[at]]
         while chain:
             view = chain.pop()
             if view in self._free:
-                chain += self._makers[view]
-                near |= self._makers[view]
-        return {first for first in near - self._free if first < at}
+                chain += linked[view]
+                near |= linked[view]
+        return near - self._free
 
     def independent(self, first: Stage, second: Stage) -> bool:
         """Whether nothing flows from either to the other, on any way."""

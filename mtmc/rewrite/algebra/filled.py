@@ -25,7 +25,7 @@ the same, as all results of such kernels: the library's would not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -120,7 +120,7 @@ def _in_one_group(graph: Graph, op: Op) -> Finding | None:
     dense = _in_order(edit, edit.shaped(back, (every, tuple(size * found.groups for size in inner), *taps)))
     if dense is None:
         return None
-    made = _convolved(edit, _with(found, groups=1), op.args[0], dense, graph.values[op.outputs[0]].shape)
+    made = _convolved(edit, replace(found, groups=1), op.args[0], dense, graph.values[op.outputs[0]].shape)
     return edit.relaid(f"{op.name} in {found.groups} groups is one of all channels, amid zeros", (op.name,), made)
 
 
@@ -141,7 +141,7 @@ def _not_turned(graph: Graph, op: Op) -> Finding | None:
     weight = _in_order(edit, turned)
     if weight is None:
         return None
-    settings = _with(found, transposed=False, padding=padding)
+    settings = replace(found, transposed=False, padding=padding)
     made = _convolved(edit, settings, op.args[0], weight, graph.values[op.outputs[0]].shape)
     return edit.relaid(f"{op.name} is a convolution with its taps turned around", (op.name,), made)
 
@@ -157,8 +157,8 @@ def _of_a_plane(graph: Graph, op: Op) -> Finding | None:
     edit = Editor(graph, op)
     plane = _plane_of(graph, op.args[0]) or edit.shaped(op.args[0], _with_height(x.shape))
     filters = edit.shaped(op.args[1], _with_height(weight.shape))
-    spread = {name: (none, *getattr(found, name)) for name, none in _NOTHING.items()}
-    made = _convolved(edit, _with(found, **spread), plane, filters, _with_height(result.shape))
+    spread: dict[str, Any] = {name: (none, *getattr(found, name)) for name, none in _NOTHING.items()}
+    made = _convolved(edit, replace(found, **spread), plane, filters, _with_height(result.shape))
     line = edit.shaped(made, result.shape)
     return edit.relaid(f"{op.name} is a convolution over a plane of height 1", (op.name,), line)
 
@@ -225,10 +225,12 @@ def _of_taps(graph: Graph, op: Op) -> Finding | None:
     more = -inner % LINE
     weight = _weight_of_taps(edit, op.args[1], first, more)
     item = _taps_of(edit, op.args[0], found, first, more)
-    left = {name: (*getattr(found, name)[:first], *(none,) * (found.rank - first)) for name, none in _NOTHING.items()}
+    left: dict[str, Any] = {
+        name: (*getattr(found, name)[:first], *(none,) * (found.rank - first)) for name, none in _NOTHING.items()
+    }
     if weight is None or item is None:
         return None
-    made = _convolved(edit, _with(found, **left), item, weight, graph.values[op.outputs[0]].shape)
+    made = _convolved(edit, replace(found, **left), item, weight, graph.values[op.outputs[0]].shape)
     return edit.relaid(f"taps of {op.name} are channels, {inner} in place of {channels}", (op.name,), made)
 
 
@@ -277,10 +279,6 @@ def _taps_of(edit: Editor, item: Ref, found: Convolving, first: int, more: int) 
 def _in_order(edit: Editor, weight: Ref) -> Ref | None:
     """The weight in the order of its dimensions, as kernels take it."""
     return weight if edit.tensor(weight).contiguous else edit.called("aten.contiguous.default", (weight,), "weight")
-
-
-def _with(found: Convolving, **changes: Any) -> Convolving:
-    return Convolving(**{**vars(found), **changes})
 
 
 def _size(number: int, like: tuple[int, ...]) -> tuple[int, ...]:
