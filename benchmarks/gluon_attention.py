@@ -44,10 +44,10 @@ TILES = ((128, 2), (64, 2), (64, 3), (64, 4))
 
 def built(case: tuple[Any, ...], columns: int, stages: int) -> dict[str, Any]:
     """Compile one kernel for sm_90. Returns: what it needs."""
-    from benchmarks.hopper_build import _facts, _prepared
+    from benchmarks.hopper_build import _facts, prepared
     from mtmc.evaluate.loading.fake import FakeMode
 
-    found = _prepared(132)
+    found = prepared(132)
     found.clear()
     _, batch, heads, rows, width, causal = case
     with FakeMode():

@@ -1,7 +1,7 @@
 """hopper_build: from a case and settings to a version's file and its compiled kernels, in a process without a GPU.
 
 Kernels are compiled for sm_90 through Triton's own launch path, with fake tensors, so that they lie in Triton's cache
-under the keys by which a process on the GPU looks for them. Used by `hopper.py`.
+under the keys by which a process on the GPU looks for them. Used by `hopper.py` and `schedules.py`.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Built:
 
 
 @functools.cache
-def _prepared(multiprocessors: int) -> list[Any]:
-    """Once in a process: Triton compiles for sm_90 and runs nothing. Returns: where compiled kernels are noted."""
+def prepared(multiprocessors: int, compiled_for: str = "sm_90") -> list[Any]:
+    """Once in a process: Triton compiles for a target and runs nothing. Returns: where compiled kernels are noted."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
     from triton.runtime.jit import JITFunction
@@ -72,7 +72,7 @@ def _prepared(multiprocessors: int) -> list[Any]:
 
     torch.set_num_threads(1)
     first_run.tried = lambda source, name, trials: trials()  # these references are ours: no child tries them first
-    install_driver(target("sm_90"), multiprocessors)
+    install_driver(target(compiled_for), multiprocessors)
     stubs = launchers().build
     original, found = JITFunction.run, list[Any]()
 
@@ -124,11 +124,11 @@ def build(case: Case, label: str, folder: Path, multiprocessors: int = 132) -> B
     started = time.monotonic()
     path = folder / f"{case.name}__{label}.py"
     try:
-        found = _prepared(multiprocessors)
+        found = prepared(multiprocessors)
         source = source_of(case, case.settings[label])
         path.write_text(source, encoding="utf-8")
         found.clear()
-        _forward(case, path)
+        forward(_task(case.name, case.text), path)
         kernels = [_facts(each) for each in {kernel.hash: kernel for kernel in found}.values()]
         most = max(kernel["shared"] for kernel in kernels)
         failure = f"{most} bytes of shared memory" if most > 232_448 else ""
@@ -140,14 +140,14 @@ def build(case: Case, label: str, folder: Path, multiprocessors: int = 132) -> B
         return Built(case.name, label, str(path), said, round(time.monotonic() - started, 2))
 
 
-def _forward(case: Case, path: Path) -> None:
+def forward(task: Any, path: Path) -> None:
+    """Call a task's version with fake tensors, so that what it launches is compiled. path: of its file."""
     import torch
 
     from mtmc.evaluate.loading.fake import FakeMode
     from mtmc.evaluate.loading.modules import load_module
 
-    task = _task(case.name, case.text)
-    reference = load_module(task.source, path.with_name(f"{case.name}.py"))
+    reference = load_module(task.source, path.with_name(f"{task.name}.py"))
     candidate = load_module(path.read_text(encoding="utf-8"), path)
     with FakeMode(), torch.no_grad():
         model = candidate.ModelNew(*reference.get_init_inputs())
