@@ -18,6 +18,7 @@ from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.product_loads import left_tiles
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.softmax_product import analyse
+from mtmc.rewrite.templates.window_rows import rows_of_windows
 
 _GROWS = ("block_m", "block_n", "block_k", "block_v", "num_stages", "block_rows", "block_cols")
 """Settings that ask for more shared memory or registers the larger they are."""
@@ -96,7 +97,7 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
         if stage.template == "rowwise":
             columns = max(columns, stage.number("split"))  # the shares of a row are read at once
         return stage.number("block_rows") * columns / threads
-    return stage.number("block") / threads
+    return stage.number("block") * rows_of_windows(stage) / threads
 
 
 def most_elements(stage: Stage) -> float:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
-from mtmc.action import make_action
+from mtmc.action import Action, make_action
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.resources import elements_a_thread, most_elements, shared_bytes
 from mtmc.optimizations.version import Version, also
-from mtmc.rewrite.plan import Plan, Setting, Stage
+from mtmc.protocols import Observation
+from mtmc.rewrite.plan import Plan, Setting, Stage, plan_from_json
 
 Choice = Mapping[str, Setting]
 """Settings to change, with their new values."""
+KEPT = 64
+"""Plans whose stages are kept: policies ask for each action of a version."""
 
 
 class ScheduleChange(Optimization):
@@ -36,6 +39,20 @@ class ScheduleChange(Optimization):
                     continue
                 action = make_action(self.kind, version.region(stage), sentence + also(others), **choice)
                 yield Move(action, partial(_rescheduled, version.plan, (stage, *others), choice), changed)
+
+
+def kernel_of(observation: Observation, action: Action) -> Stage | None:
+    """The kernel that an action changes; None for a version without a plan of ours, and for actions on several stages."""
+    return None if observation.plan is None else _stages(observation.plan).get(action.region.name)
+
+
+@lru_cache(maxsize=KEPT)
+def _stages(plan: str) -> Mapping[str, Stage]:
+    try:
+        stages = plan_from_json(plan).stages
+    except (ValueError, TypeError, KeyError, AttributeError):  # other coders' plans are texts of their own
+        return {}
+    return {stage.name: stage for stage in stages if not stage.is_torch}
 
 
 def _rescheduled(plan: Plan, stages: Sequence[Stage], choice: Choice) -> Plan:

@@ -13,6 +13,7 @@ from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse, can_transpose
+from mtmc.rewrite.templates.window_rows import rows_of_windows
 from mtmc.source.sites import Sites
 
 PAGE = """\
@@ -59,7 +60,7 @@ WARPS = {
     "attention": (4, 8),
 }
 EACH = {"pointwise": (4, 16), "windows": (1, 4), "rowwise": (4, 64), "scan": (4, 64)}
-"""Elements that a thread may get: from one load of 16 bytes on (of windows, a load at every tap)."""
+"""Elements that a thread may get: from one load of 16 bytes on (of windows, a load at every tap; in each of its rows)."""
 
 
 class Vectorize(ScheduleChange):
@@ -83,7 +84,7 @@ class Vectorize(ScheduleChange):
         return [
             (choice, sentence)
             for choice, sentence in offers
-            if fewest <= elements_a_thread(version.graph, stage.scheduled(choice)) <= most
+            if fewest <= elements_a_thread(version.graph, stage.scheduled(choice)) / rows_of_windows(stage) <= most
         ]
 
     def sites(self, sites: Sites) -> Iterator[Action]:

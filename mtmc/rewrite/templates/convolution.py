@@ -82,7 +82,7 @@ class Convolution:
             "num_warps": 8 if channels >= 128 else 4,
             "precision": "ieee" if graph.values[found.source].dtype == "float32" else "input",
             "loop": "channels" if few else "taps",
-            **({"swapped": int(rows[0] < LEAST_ROWS)} if last else {}),
+            "swapped": int(last and rows[0] < LEAST_ROWS),
         }
 
     def _of_few(self, graph: Graph, found: Windowed, channels: int) -> dict[str, int | str]:

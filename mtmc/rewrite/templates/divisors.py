@@ -14,7 +14,7 @@ itself, of others it takes it that each element may be the last, and loads them 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 FULL = "FULL"
@@ -56,9 +56,12 @@ class Divisors:
         return f"({', '.join(found)}) == ({', '.join(map(str, self.full.values()))})"
 
 
-def divisors_of(lines: Sequence[str], sizes: Mapping[str, int], opened: Mapping[str, int]) -> Divisors:
-    """See `Divisors`. sizes: of a kernel, with their numbers at the full shapes; opened: the open ones among them."""
-    names, better_known, elements = set[str](), set[str](), set[str]()
+def divisors_of(
+    lines: Sequence[str], sizes: Mapping[str, int], opened: Mapping[str, int], wanted: Iterable[str] = ()
+) -> Divisors:
+    """See `Divisors`. sizes: of a kernel, with their numbers at the full shapes; opened: the open ones among them. wanted:
+    those that it had better know for reasons of its own."""
+    names, better_known, elements = set(wanted), set(wanted), set[str]()
     ranges = _ELEMENTS if any(map(_INNER.match, lines)) else _BUT_ROWS
     for line in lines:
         for match in _DIVISION.finditer(line):

@@ -12,6 +12,7 @@ from mtmc.rewrite.templates.permuted_body import in_memory_order
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.positions import (
     Windowed,
+    bracketed,
     constant,
     digits,
     factor,
@@ -44,6 +45,8 @@ class WindowKernel:
         ]
         taps = [constant(size) or MAX_UNROLLED + 1 for size in window.size]
         self.unrolled = product(tuple((tap,) for tap in taps))[0] <= MAX_UNROLLED
+        if self.unrolled:  # then places of taps differ by numbers that stand in the instructions
+            self.writer.wanted |= {own for own, _ in self.names}
         self.extents = tuple(self._extent(axis, size) for axis, size in zip(found.axes, window.size, strict=True))
         """Names of the numbers of taps. An unrolled loop has to know its end at compile time; any other is told it at run
         time where it is open: a share of an image."""
@@ -134,10 +137,20 @@ class WindowKernel:
                 writer.line(f"from_{letter} = at_{letter} * {inside} // {outside}")
                 writer.line(f"to_{letter} = ((at_{letter} + 1) * {inside} + {outside} - 1) // {outside}")
             else:
-                stride, padding = (text_of(writer, size[axis]) for size in (found.window.stride, found.window.padding))
-                index = f"({index})" if stride != "1" else index
-                writer.line(f"from_{letter} = {shifted(times(index, stride), padding)}")
+                self._start(axis, index)
         writer.line(f"{'at_image' if self.last else 'planes'} = {places[0]}")
+        self._channel()
+
+    def _start(self, axis: int, index: str) -> None:
+        """Where a window begins along a dimension. index: of the result's element."""
+        writer, window = self.writer, self.found.window
+        stride, padding = (text_of(writer, size[axis]) for size in (window.stride, window.padding))
+        index = bracketed(index) if stride != "1" else index
+        writer.line(f"from_{self.found.axes[axis]} = {shifted(times(index, stride), padding)}")
+
+    def _channel(self) -> None:
+        """Of which channel the weights are, and from which plane its windows are taken."""
+        writer, found = self.writer, self.found
         if found.node.operation == "weighted sum":
             weight = found.node.reads()[1]
             writer.line(f"channels = planes % {writer.argument('n_channels', f'{weight}.shape[0]', ())}")
@@ -164,6 +177,15 @@ class WindowKernel:
     def _add(self, inside: str) -> None:
         """Read one tap and add it."""
         writer, found = self.writer, self.found
+        name, value, weight = found.node.name, self._read(inside), ""
+        if found.node.operation == "weighted sum":
+            writer.line(f"tap_weight = {self._weight()}")
+            weight = "tap_weight"
+        writer.line(f"{name} = {self._added(name, value, weight, inside)}")
+
+    def _read(self, inside: str) -> str:
+        """Read what a window has at a place, and do what is to be done before; its variable."""
+        writer, found = self.writer, self.found
         groups = self._inside(inside)
         variables: Variables = {}
         value = found.source
@@ -173,7 +195,8 @@ class WindowKernel:
             for axis, size in (*places, *((("at_channel", "n_channels"),) if self.last else ())):
                 offset = f"({offset}) * {size} + {axis}" if "+" in offset else f"{offset} * {size} + {axis}"
             writer.contiguous.add(value)
-            guard = f"mask={inside}{' & channel_mask' if self.across else ''}, other=0.0"
+            beyond = self._neutral() if self._reads_neutral() else "0.0"
+            guard = f"mask={inside}{' & channel_mask' if self.across else ''}, other={beyond}"
             writer.line(f"{value} = tl.load({writer.pointer(value)} + {offset}, {guard}).to(tl.float32)")
         else:
             writer.load(found.source, found.shape, groups, value)
@@ -183,22 +206,31 @@ class WindowKernel:
             variables[(found.source, first.shape)] = value
             write_maps(writer, [node.name for node in found.before], groups, variables)
             value = variables[found.before[-1].name]
-        name, operation = found.node.name, found.node.operation
-        if operation == "max":
-            guarded = f"tl.where({inside}, {value}, {self._neutral()})" if self.checked else value
-            writer.line(f"{name} = tl.maximum({name}, {guarded}, propagate_nan=tl.PropagateNan.ALL)")
-        elif operation == "weighted sum":
-            weight = found.node.reads()[1]
-            writer.contiguous.add(weight)
-            tap = "channels"
-            for axis, extent in zip(found.axes, self.extents, strict=True):
-                tap = f"({tap})" if "+" in tap else tap
-                tap = f"{tap} * {extent} + tap_{axis}"
-            guard = "" if self.planes else ", mask=mask, other=0.0"
-            writer.line(f"tap_weight = tl.load({writer.pointer(weight)} + {tap}{guard}).to(tl.float32)")
-            writer.line(f"{name} += {self._guarded(value, inside)} * tap_weight")
-        else:
-            writer.line(f"{name} += {self._guarded(value, inside)}")
+        return value
+
+    def _reads_neutral(self) -> bool:
+        """Whether what is read beyond the edges is what changes no maximum, as it is what comes of it."""
+        source = self.writer.tensor(self.found.source)
+        return self.found.node.operation == "max" and not self.found.before and source.contiguous and source.is_float
+
+    def _weight(self) -> str:
+        """The load of the weight of the tap at hand."""
+        writer, weight, tap = self.writer, self.found.node.reads()[1], "channels"
+        writer.contiguous.add(weight)
+        for axis, extent in zip(self.found.axes, self.extents, strict=True):
+            tap = f"({tap})" if "+" in tap else tap
+            tap = f"{tap} * {extent} + tap_{axis}"
+        guard = "" if self.planes else ", mask=mask, other=0.0"
+        return f"tl.load({writer.pointer(weight)} + {tap}{guard}).to(tl.float32)"
+
+    def _added(self, result: str, value: str, weight: str, inside: str) -> str:
+        """A result so far with one tap more."""
+        if self.found.node.operation == "max":
+            guards = self.checked and not self._reads_neutral()
+            guarded = f"tl.where({inside}, {value}, {self._neutral()})" if guards else value
+            return f"tl.maximum({result}, {guarded}, propagate_nan=tl.PropagateNan.ALL)"
+        value = self._guarded(value, inside)
+        return f"{result} + {value} * {weight}" if weight else f"{result} + {value}"
 
     def _inside(self, mask: str) -> tuple[Group, ...]:
         """The space of the operand's elements that one tap reads."""
@@ -222,11 +254,16 @@ class WindowKernel:
         parts = []
         for at, axis in enumerate(found.axes):
             tap, padding, inside = self.extents[at], text_of(writer, window.padding[at]), self.names[at][0]
-            end, begin = f"tl.minimum(from_{axis} + {tap}, {shifted(inside, padding, '+')})", f"from_{axis}"
+            first = self._begin(axis)
+            end, begin = f"tl.minimum({first} + {tap}, {shifted(inside, padding, '+')})", first
             if window.adaptive:
                 end = f"to_{axis}"
             elif window.counted == "inside":
-                end, begin = f"tl.minimum(from_{axis} + {tap}, {inside})", f"tl.maximum(from_{axis}, 0)"
+                end, begin = f"tl.minimum({first} + {tap}, {inside})", f"tl.maximum({bare(first)}, 0)"
             writer.line(f"count_{axis} = {end} - {begin}")
             parts.append(f"count_{axis}")
         return factor(parts)
+
+    def _begin(self, axis: str) -> str:
+        """Where the window begins along a dimension."""
+        return f"from_{axis}"

@@ -1,6 +1,7 @@
 """windows: pooling of any kind and depthwise convolution: a few neighbours of each position, with elementwise work around.
 
 A program makes `block` elements of the result, whatever its shape, and goes over the taps of their windows one by one.
+With "rows" > 1 a thread makes so many, one above the other, see `window_rows`.
 With "loop" = "planes" they are of one plane (an image's channel), so that what belongs to the channel is read once.
 Where operand and result lie channels last, neighbours among the elements are channels of one place: with "across" a program
 has a tile of so many channels of some places, and works out once for a place where its windows are.
@@ -42,6 +43,7 @@ from mtmc.rewrite.templates.positions import (
     size_lines,
 )
 from mtmc.rewrite.templates.window_kernel import WindowKernel
+from mtmc.rewrite.templates.window_rows import WindowRows, rows_of_windows, shares_rows
 from mtmc.rewrite.templates.writer import kernel_text
 
 TILE = 1024
@@ -51,6 +53,10 @@ LEAST_TILE, PROGRAMS = 128, 1024
 ACROSS = 64
 """Most channels of it; 32 are a line of memory."""
 
+ROWS, BUSY = (4, 8), 2**20
+"""Rows that a thread makes where its windows share enough of what it reads, going from plane to plane or in one plane, and
+elements that are enough for all threads. Of a maximum 4 were the fastest within 2%, of depthwise convolutions of 3 x 3 and
+3 x 7 8 rows, of 3 x 1 any (results/schedules_h200.md)."""
 LARGE_PLANE = 1024
 """Positions of a plane, of which the last program's share may be mostly empty."""
 
@@ -68,21 +74,28 @@ class Windows:
         )
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """One element a thread: neighbours read neighbours at every tap. Plane by plane where weights belong to planes, and
-        tiles where channels lie last."""
+        """One element a thread, two along lines: neighbours read neighbours at every tap. Plane by plane where weights
+        belong to planes, and tiles where channels lie last.
+
+        A maximum of 8 along lines, H200: 2.39 ms by two elements a thread, 3.83 by one; in volumes of stride 2 1.38 by one.
+        """
         found = analyse(graph, body)
         if found.window.last:
             block = _tile(product(found.node.shape)[0])
             return {"block": block, "num_warps": 4, "loop": "flat", "across": _across(found.shape[-1][0])}
         large = product(found.outputs)[0] >= LARGE_PLANE and found.node.operation == "weighted sum"
-        return {"block": 128, "num_warps": 4, "loop": "planes" if large else "flat"}
+        high = ROWS[large]
+        enough = product(found.node.shape)[0] >= high * BUSY
+        rows = {"rows": high} if enough and shares_rows(found, high) else {}
+        block = 256 if (rows and large) or len(found.axes) == 1 else 128
+        return {"block": block, "num_warps": 4, "loop": "planes" if large else "flat", **rows}
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where there is more than elementwise work around the windows."""
         found = analyse(graph, body)
         if is_channels_last(stage) and len(found.shape) != len(found.axes) + 2:
             raise NotCovered("windows over other dimensions than those behind the channels")
-        kernel = WindowKernel(graph, body, found, name, stage)
+        kernel = (WindowRows if rows_of_windows(stage) > 1 else WindowKernel)(graph, body, found, name, stage)
         kernel.write()
         return _launcher(graph, body, stage, name, kernel)
 
@@ -113,6 +126,10 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: WindowK
     lines += allocations(graph, found, own_memory(body), lead, FORMATS[len(found.shape)] if last else "")
     taps = [_taps(found, axis, scope, spare) for axis in range(len(found.axes))]
     fixed = [(name, text) for name, text in zip(kernel.extents, taps, strict=True) if name.isupper()]
+    rows, store, high = rows_of_windows(stage), body.stores[0], f"out_{found.axes[-2:][0]}"
+    if rows > 1:
+        lines.append(f"{INDENT}bands = triton.cdiv({high}, {rows})")
+        fixed.append(("ROWS", str(rows)))
     lines += [f"{INDENT}{name} = {text}" for name, text in zip(kernel.extents, taps, strict=True) if name.islower()]
     tile = (("ALONG", str(kernel.along)), ("ACROSS", str(kernel.across)))
     blocks = tile if kernel.across else (("BLOCK", str(stage.number("block"))),)
@@ -123,14 +140,18 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: WindowK
         ("WIDE", *(name for name, _ in fixed), *(name for name, _ in blocks)),
         f"{', '.join(stage.ops)}: {' x '.join(name for name, _ in blocks)} elements a program.",
     )
-    wide = f"max({found.source}.numel(), {body.stores[0]}.numel()) >= 2**31"
-    block, grid = stage.number("block"), f"triton.cdiv({body.stores[0]}.numel(), {stage.number('block')})"
+    wide = f"max({found.source}.numel(), {store}.numel()) >= 2**31"
+    block, lanes = stage.number("block"), f"{store}.numel() // {high} * bands" if rows > 1 else f"{store}.numel()"
+    grid = f"triton.cdiv({lanes}, {block})"
     if kernel.planes:
         pixels = factor([f"out_{axis}" for axis in found.axes])
-        grid = f"{body.stores[0]}.numel() // {pixels} * triton.cdiv({bare(pixels)}, {block})"
+        inner = factor(["bands" if rows > 1 and f"out_{axis}" == high else f"out_{axis}" for axis in found.axes])
+        grid = f"{store}.numel() // {pixels} * triton.cdiv({bare(inner)}, {block})"
     if kernel.across:
         channels = f"{found.source}.shape[1]"
-        places = f"triton.cdiv({body.stores[0]}.numel() // {channels}, {kernel.along})"
+        places = (
+            f"triton.cdiv({f'{store}.numel() // {channels}' + lanes.removeprefix(f'{store}.numel()')}, {kernel.along})"
+        )
         grid = f"{places} * triton.cdiv({channels}, {kernel.across})"
     launch = Launch(
         f"{name}_kernel",

@@ -31,6 +31,7 @@ class Writer:
     rows_of_one: whether the rows at hand are BLOCK_ROWS neighbours, from the inner index `first_row` on, of one outer index.
     alike: sizes by which loads divide that inner index.
     blank: variables that are 0 where `col_mask` does not hold, or NaN in all of a row; None where nobody asks.
+    wanted: names of sizes that the compiler had better know, besides divisors.
     moved: values that are read at other places than the one at hand. elsewhere: how many values are computed there.
     hangs: variables that hold an index which was loaded, with the running indices that it was loaded by.
     windows: whether each element is asked for once, so that the taps of a window may be gone through there.
@@ -47,6 +48,7 @@ class Writer:
         self.numbers: dict[Varying, str] = {}
         self.given: dict[str, str] = {}
         self.given_sizes: dict[str, Size] = {}
+        self.wanted: set[str] = set()
         self.used: set[str] = set()
         self.contiguous: set[str] = set()
         self.moved: set[str] = set()
@@ -121,7 +123,7 @@ class Writer:
         named = {**{name: size for size, name in self.sizes.items()}, **self.given_sizes}
         sizes = {name: size[0] for name, size in named.items() if size}
         opened = {name: number for name, number in sizes.items() if is_open(self.graph, named[name])}
-        return divisors_of(self.lines, sizes, opened)
+        return divisors_of(self.lines, sizes, opened, self.wanted)
 
     def stride(self, value: str, axis: int) -> str:
         """Name of the kernel argument that holds a tensor's stride along an axis, in elements."""
