@@ -12,6 +12,7 @@ from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.merging import saved_logit
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.rounding import LEAST_CHANNELS
+from mtmc.optimizations.starts import started
 from mtmc.optimizations.version import Version
 from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
@@ -196,9 +197,9 @@ def _convolved(version: Version) -> set[str]:
 
 def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Stage:
     """The kernel over memory in channels-last order, if it reads a tensor that lies so and can be written so."""
-    body = version.body(stage)
+    own = body = version.body(stage)
     here = stage.template in TEMPLATES_LAST and version.graph.flow(stage.ops)[1] & last
-    if body is None or is_channels_last(stage) or not here:
+    if body is None or own is None or is_channels_last(stage) or not here:
         return stage
     try:
         graph, body = to_channels_last(version.graph, body)
@@ -209,6 +210,9 @@ def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Sta
     if stage.template == CONVOLUTION:
         blocks = TEMPLATES[CONVOLUTION].default(graph, body) | {"precision": stage.setting("precision")}
     changed = stage.scheduled({**blocks, "layout": "channels_last"})
+    if stage.template == CONVOLUTION:
+        best = started(version.graph, own, changed, version.hardware)
+        changed = best if version.prints(best) else changed
     if not version.prints(changed) or not set(print_stage(version.graph, changed, changed.name).last) & last:
         return stage
     return changed

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from mtmc.action import Action, make_action
 from mtmc.optimizations.resources import PRODUCTS
 from mtmc.optimizations.rounding import has_variance
-from mtmc.optimizations.schedule_change import Choice, ScheduleChange
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange, kernel_of
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
@@ -92,6 +92,9 @@ class Precision(ScheduleChange):
         sums = dict(action.params).get("sums")
         if sums is not None:
             return 0.0 if sums == "fast" else -1.0
+        kernel = kernel_of(observation, action)
+        if kernel is not None and dict(kernel.schedule).get("precision") == ROUNDED:  # nothing else is much faster
+            return 0.0 if dict(action.params).get("precision") == "tf32" else -3.0
         # Rounded once in memory, operands cost a pass over it at most, and cut off they are refused often.
         return {ROUNDED: 1.5, "tf32": 1.2, "tf32x3": 1.0}.get(str(dict(action.params).get("precision")), -3.0)
 

@@ -46,7 +46,8 @@ fp32 rows of 64 KiB to 4 MiB, a GB in all: programs that wait for each other hol
 once. H200, 4096 rows: layer norm of 262144 columns 2.650 ms, in two loops 3.185; softmax of 393216 4.450, 4.786.
 
 Products of few rows: the tensor cores' large tiles (wgmma) have 64 rows. Where the operands change places, the many
-columns of the right one are those rows, and the few rows of the left one the columns, of which 8 are enough.
+columns of the right one are those rows, and the few rows of the left one the columns, of which 8 are enough. fp32 in
+three TF32 products: what is split in two on its way lies as tensor cores want it then, if the right operand is [k, n].
 
 Attention: a loop over whole blocks of keys that works out no mask, then one over the keys at the edges. Of causal
 attention the last queries have the most keys: programs that take those first leave the short ones to fill the gaps.
@@ -89,7 +90,8 @@ class Reorder(ScheduleChange):
             body = version.body(stage)
             assert body is not None
             product = analyse_product(version.graph, body)
-            if product.m[0] <= FEW_ROWS and not product.batch:
+            split = stage.number("split_k") > 1 and stage.setting("precision") == "tf32x3" and not product.transposed
+            if (product.m[0] <= FEW_ROWS or split) and not product.batch:
                 for swapped, words in ((1, "the right operand's columns"), (0, "the left operand's rows")):
                     sentence = f"reorder the {name} kernel's product: {words} are the rows of the tensor cores' tiles"
                     offers.append(({"swapped": swapped, "specialized": 0}, sentence))

@@ -11,12 +11,16 @@ from dataclasses import dataclass, replace
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import Graph, power_of_two_above, product
+from mtmc.rewrite.graph import Graph, is_one, power_of_two_above, product
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import gluon_scaling, softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
+from mtmc.rewrite.templates.channels_last import is_channels_last
+from mtmc.rewrite.templates.conv_kernel import is_spread, product_sizes
+from mtmc.rewrite.templates.conv_rounding import ROUNDED
 from mtmc.rewrite.templates.gluon_attention import LANGUAGE
+from mtmc.rewrite.templates.positions import analyse as windowed
 from mtmc.rewrite.templates.product import Product, analyse, describable
 
 
@@ -60,6 +64,29 @@ _SOME = _Tile(64, 128, 64, 4, 4, 2, 1.0)
 """For at most 64 rows and many columns, which wait for the right operand, too. Each block of columns reads the rows again,
 by way of the L2 cache: with 64 columns as many bytes as of the right operand. 64 x 2304 x 256128 in bf16 with a tanh behind
 took 0.48 ms on an H200 with tiles of 64 x 64, the library's product alone 0.31."""
+_LONG = _Tile(128, 128, 32, 8, 4, 1, 1.0)
+"""For sums so long that programs share them, of fp32 numbers in three TF32 products. 256 x 524288 x 256 on an H200: 0.95 ms
+by 33 programs a tile, one for each multiprocessor in all, with the right operand's columns as rows of the tensor cores'
+tiles, so that what is split in two lies as it is needed; tiles of 128 x 64 1.03, with the operands in their places 1.11 and
+more (results/schedules_h200.md)."""
+_SHORT = {32: _Tile(32, 64, 32, 2, 2, 4, 1.0), 64: _Tile(64, 64, 32, 4, 3, 3, 1.0)}
+"""For sums of so many fp32 numbers at most and large results, which wait for memory. 32768 x 32 x 32768 on an H200: 1.77 ms
+by persistent programs that read the right operand as it is, 1.98 by tiles of 64 x 64 of a transposed copy; with 64 numbers
+2.56 of such a copy, 3.04 and more without."""
+LEAST_SHARE = 2048
+"""Of a long sum, for each program."""
+_LARGE = 64
+"""Tiles of 64 x 64 for each multiprocessor, from which on a result is large."""
+CHANNELS_FIRST = {"block_m": 128, "block_n": 128, "block_k": 16, "num_warps": 8, "num_stages": 3, "swapped": 1}
+"""Convolutions of at least 128 channels: 76 of KernelBench's level 1 on an H200 7.01 ms, with operands in their places 9.72;
+67 1.90 and 2.38."""
+LONG_TILE = {"block_m": 128, "block_n": 256, "block_k": 32, "num_warps": 8, "num_stages": 3, "swapped": 0}
+SHORT_TILE = {"block_m": 64, "block_n": 256, "block_k": 16, "num_warps": 4, "num_stages": 3, "swapped": 0}
+LARGE_IMAGES, SHORT_SUMS, LEAST_CHANNELS, OPERANDS = 2**18, 256, 32, 3
+"""Positions of large images, of which wide tiles do best; numbers of a short sum, whose slices are small; channels that fill
+less than half a tile; operands of a convolution with a bias. Channels last, H200, milliseconds: 56 by the long tile 1.71, by
+128 x 128 1.94; 55 2.65 and 2.66; 63, of sums of 144, by the short one 4.41, 5.05; 62 and 80, of 64 channels, 1.82 and 1.82,
+by 64 x 128 1.90 and 1.88. All taps of a channel in a row: 55 2.66, tap by tap 2.89; 56 1.94 and 2.15."""
 _BUSY = 1.5
 """Programs for each multiprocessor from which on all have some: 224 for 132 did well, and 128 worse than 256."""
 _SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
@@ -79,11 +106,15 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     """A stage with the tile that suits its sizes at the full shapes; the stage itself where nothing better is known."""
     if stage.template == "attention":
         return _attention(graph, body, stage, hardware)
+    if stage.template == "convolution":
+        return _convolution(graph, body, stage, hardware)
     if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS:
         return stage
     found = analyse(graph, body)
-    if found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
+    if stage.setting("precision") not in ("tf32x3", "input"):
         return stage
+    if found.k[0] < LEAST_INNER:
+        return _of_short_sums(graph, found, stage, hardware)
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
     short = found.short and not found.reduces
     halves = described and short
@@ -91,7 +122,7 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
         return _of_groups(graph, found, stage, hardware) if halves else stage
     few = short and _few(found) and not found.whole_numbers
     if stage.number("split_k") > 1 and not (few and described):
-        return stage
+        return _of_long_sums(found, stage, hardware)
     tile = known = _FEW if few else _tile(found, hardware, halves)
     split = stage.number("split_k")
     if few and described:
@@ -128,6 +159,66 @@ def _of_groups(graph: Graph, found: Product, stage: Stage, hardware: Hardware) -
         if shared_bytes(graph, better) <= hardware.shared_per_block:
             return better
     return stage
+
+
+def _of_long_sums(found: Product, stage: Stage, hardware: Hardware) -> Stage:
+    """A product of which several programs share each sum, where tiles as large as the result's sides fill the chip once."""
+    tile, sides = _LONG, min(found.m[0], found.n[0])
+    split = min(hardware.sms // _tiles(found, tile), found.k[0] // LEAST_SHARE)
+    plain = not (found.batch or found.prologue or found.before)
+    if stage.setting("precision") != "tf32x3" or sides < tile.m or not plain or split < 2:
+        return stage
+    chosen = {
+        "block_m": tile.m,
+        "block_n": tile.n,
+        "block_k": tile.k,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+    }
+    return stage.scheduled({**chosen, "split_k": split, "swapped": int(not found.transposed)})
+
+
+def _of_short_sums(graph: Graph, found: Product, stage: Stage, hardware: Hardware) -> Stage:
+    """A product of few columns by few rows, whose result is large."""
+    tile = next((tile for inner, tile in _SHORT.items() if found.k[0] <= inner), None)
+    large = _tiles(found, _TILES[-1]) >= _LARGE * hardware.sms
+    if tile is None or not large or stage.setting("precision") != "tf32x3" or found.reduces or len(found.factors) > 1:
+        return stage
+    turns: dict[str, Setting] = {}
+    if tile.k >= found.k[0]:
+        turns = {"persistent": tile.resident * hardware.sms, "right": "as_is"}
+    if not describable(graph, found, transposed_copy=not turns and dict(stage.schedule).get("right") == "transposed"):
+        return stage
+    chosen: dict[str, Setting] = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k, "num_warps": tile.warps}
+    return stage.scheduled({**chosen, "num_stages": tile.stages, "operands": "descriptors", **turns})
+
+
+def _convolution(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
+    """A convolution of fp32 numbers in one product of TF32: what it reads along positions is what
+    registers hold where channels lie first. Where they lie last, all taps of a channel follow each other, and tiles of
+    large images with little behind them are wide."""
+    found = windowed(graph, body)
+    plain = found.node.operation != "transposed convolution" and not is_spread(found)
+    single = all(map(is_one, found.window.size)) or not is_one(found.window.groups)
+    if (
+        stage.setting("precision") not in ("tf32", ROUNDED)
+        or hardware.target not in WITH_DESCRIPTORS
+        or single
+        or not plain
+    ):
+        return stage
+    if any(node.kind == "reduce" for node in found.after) or "swapped" not in dict(stage.schedule):
+        return stage
+    rows, inner = product_sizes(graph, found)
+    if not is_channels_last(stage):
+        return stage.scheduled(CHANNELS_FIRST) if rows[0] >= CHANNELS_FIRST["block_m"] else stage
+    by_channel: dict[str, Setting] = {"loop": "channels"}
+    large = product((found.node.shape[0], *found.outputs))[0] >= LARGE_IMAGES and len(body.loads) <= OPERANDS
+    filling = LEAST_CHANNELS < rows[0] <= SHORT_TILE["block_m"] or rows[0] >= LONG_TILE["block_m"]
+    if not (large and filling):
+        return stage.scheduled(by_channel)
+    short = rows[0] < LONG_TILE["block_m"] or inner[0] * product(found.window.size)[0] < SHORT_SUMS
+    return stage.scheduled({**by_channel, **(SHORT_TILE if short else LONG_TILE)})
 
 
 def _attention(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
