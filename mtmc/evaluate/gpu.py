@@ -57,7 +57,8 @@ class GpuSettings(EvaluatorSettings):
     """Settings of the GPU evaluator.
 
     devices: CUDA indices, e.g. "0,1"; empty: every visible GPU. builders: builds at the same time; 0: one for each core.
-    timeout_s: wall seconds that one gate of one candidate may take. memory_mib: MiB that a candidate's process may take.
+    timeout_s: wall seconds that one gate of one candidate may take, without what the evaluator does by itself.
+    memory_mib: MiB that a candidate's process may take.
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
     sandbox: "auto" takes what protections there are, "strict" refuses to run without one of them, "off" takes none.
     baselines: what a task is compared with, of "eager", "torch.compile", "torch.compile max-autotune", which takes minutes

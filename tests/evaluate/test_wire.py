@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from mtmc.evaluate.check.answers import OutOfMemory, Raised, Text
 from mtmc.evaluate.check.layout import place
+from mtmc.evaluate.measure import conversation
 from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.wire import (
@@ -166,6 +167,55 @@ def test_the_flag_ends_the_wait_and_the_deadline_too(ends: tuple[Line, Line]):
     with pytest.raises(Failed) as caught:
         talk.await_done(8)
     assert caught.value.status == "timeout"
+
+
+class Slow:
+    """A line whose other end answers after so many seconds of a clock that nothing else moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: float) -> None:
+        self.takes, self.now = takes, 100.0
+        monkeypatch.setattr(conversation.time, "monotonic", lambda: self.now)
+
+    def heard(self, limit_s: float) -> Said:
+        self.now += min(self.takes, limit_s)
+        if self.takes > limit_s:
+            raise Silent
+        return READY
+
+    def speaks(self) -> bool:
+        self.now += self.takes
+        return False
+
+
+def test_only_the_time_counts_in_which_the_candidate_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """A minute of the oracle's own work between questions, which are answered in two seconds of five each."""
+    line = Slow(monkeypatch, takes=2.0)
+    talk = Conversation(line, Flags(), 5.0)
+    for _ in range(2):
+        line.now += 60.0
+        assert talk.hear(type(READY)) == READY
+    with pytest.raises(Failed, match="stopped after 5 s"):
+        talk.hear(type(READY))
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda talk: talk.hear(type(READY)),
+        lambda talk: talk.begins(1),
+        lambda talk: talk.await_done(1),
+        lambda talk: talk.await_loop(1, 0.0),
+    ],
+)
+def test_waits_of_all_kinds_add_up(monkeypatch: pytest.MonkeyPatch, wait: Callable[[Conversation], object]):
+    """Three seconds of five are over when it begins, which asks for three more."""
+    line = Slow(monkeypatch, takes=3.0)
+    talk = Conversation(line, Flags(), 5.0)
+    talk.hear(type(READY))
+    begun = line.now
+    with pytest.raises(Failed) as caught:
+        wait(talk)
+    assert caught.value.status == "timeout" and 2.0 <= line.now - begun <= 3.0
 
 
 def test_tensors_are_replaced_by_their_places_in_order():

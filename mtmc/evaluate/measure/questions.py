@@ -36,10 +36,10 @@ class Examine:
     """What a GPU worker asks. token: of the candidate's process. baseline: see `wire.Load`; the evaluator's own models are
     trusted: their outputs are checked at the full shapes only.
 
-    limit_s: seconds for the whole examination. keep: whether the process may stay for the next candidate if this one is
-    right. stayed: whether it has stayed. dismiss: tokens of processes that are not needed any more. settle: of
-    processes that are to have their contexts before this one is examined. charge: whether a little time that is not
-    explained is added to the version's, see `timing_validation.charged`.
+    limit_s: seconds for which the candidate may be waited for. keep: whether the process may stay for the next candidate
+    if this one is right. stayed: whether it has stayed. dismiss: tokens of processes that are not needed any more.
+    settle: of processes that are to have their contexts before this one is examined. charge: whether a little time that
+    is not explained is added to the version's, see `timing_validation.charged`.
     """
 
     token: str
