@@ -40,10 +40,11 @@ def counted() -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("name,way", CASES)
 def test_a_kernel_is_compiled_for_few_of_many_lengths(name: str, way: str) -> None:
-    """A row in registers too: up to the full length one power of two does for all, and there is one more here."""
+    """A row in registers too: up to the full length one power of two does for all, and there is one more here. Of rows side
+    by side, as in sums of what is transposed, a thread has several, so that one power of two does up to half of it."""
     found = counted()[f"{name}.{way}"]
     assert found["wrong"] is None
     assert found["kernels"]
     for kernel, kinds in found["kernels"].items():
         widths = Counter(kind.get("n_n") for kind in kinds)  # layers of several widths share a kernel's text
-        assert max(widths.values()) <= MOST, f"{kernel} is compiled for {kinds}"
+        assert max(widths.values()) <= MOST + (name == "sums"), f"{kernel} is compiled for {kinds}"
