@@ -13,6 +13,7 @@ from tests.breadth import share
 from tests.rewrite.interpreting import interpret, interpret_ways
 from tests.rewrite.references import reference
 from tests.rewrite.spatial_references import WINDOWS
+from tests.rewrite.special_references import special
 from tests.rewrite.stepping import actions_on, after, version
 from tests.rewrite.test_pools_last import TILED
 
@@ -60,6 +61,24 @@ def test_rows_of_tiles_are_right() -> None:
     ways = [["lower", "keep tensors channels last", "make 4 rows"]]
     ways += [["fuse", "lower", "keep tensors channels last", "make 2 rows", "vectorize"]]
     cases = [{"name": name, "source": text, "ways": ways} for name, text in share(list(TILED.items()), 2)]
+    assert interpret(cases) == {case["name"]: None for case in cases}
+
+
+def test_maxima_of_special_numbers_are_torchs() -> None:
+    """Infinities, NaN, zeros of both signs and whole numbers, one row a thread and several: beyond the edges a maximum of
+    nothing but minus infinity is read as that."""
+    kinds = {
+        "floats": "floats(2, 3, n % 5 + 7, m % 7 + 4)",
+        "halves": "floats(2, 3, n % 5 + 7, m % 7 + 4, dtype=torch.float16)",
+        "brains": "floats(2, 3, n % 5 + 7, m % 7 + 4, dtype=torch.bfloat16)",
+        "least": "torch.full((2, 3, n % 5 + 7, m % 7 + 4), float('-inf'))",
+    }
+    cases = [
+        {"name": name, "source": special("F.max_pool2d(x, 3, 1, 1)", inputs), "ways": [["lower", *more]], "same": True}
+        for name, inputs in kinds.items()
+        for more in ([], ["make 4 rows"])
+    ]
+    cases = [{**case, "name": f"{case['name']}_{at % 2}"} for at, case in enumerate(cases)]
     assert interpret(cases) == {case["name"]: None for case in cases}
 
 
