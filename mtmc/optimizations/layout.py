@@ -197,12 +197,12 @@ def _convolved(version: Version) -> set[str]:
 
 def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Stage:
     """The kernel over memory in channels-last order, if it reads a tensor that lies so and can be written so."""
-    own = body = version.body(stage)
+    own = version.body(stage)
     here = stage.template in TEMPLATES_LAST and version.graph.flow(stage.ops)[1] & last
-    if body is None or own is None or is_channels_last(stage) or not here:
+    if own is None or is_channels_last(stage) or not here:
         return stage
     try:
-        graph, body = to_channels_last(version.graph, body)
+        graph, body = to_channels_last(version.graph, own)
     except NotCovered:
         return stage
     # rows and columns are others then, so their blocks are chosen anew

@@ -9,18 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mtmc.hardware import Hardware
+from mtmc.optimizations.conv_starts import started_convolution
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import Graph, is_one, power_of_two_above, product
+from mtmc.rewrite.graph import Graph, power_of_two_above, product
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import gluon_scaling, softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
-from mtmc.rewrite.templates.channels_last import is_channels_last
-from mtmc.rewrite.templates.conv_kernel import is_spread, product_sizes
-from mtmc.rewrite.templates.conv_rounding import ROUNDED
 from mtmc.rewrite.templates.gluon_attention import LANGUAGE
-from mtmc.rewrite.templates.positions import analyse as windowed
 from mtmc.rewrite.templates.product import Product, analyse, describable
 
 
@@ -77,16 +74,6 @@ LEAST_SHARE = 2048
 """Of a long sum, for each program."""
 _LARGE = 64
 """Tiles of 64 x 64 for each multiprocessor, from which on a result is large."""
-CHANNELS_FIRST = {"block_m": 128, "block_n": 128, "block_k": 16, "num_warps": 8, "num_stages": 3, "swapped": 1}
-"""Convolutions of at least 128 channels: 76 of KernelBench's level 1 on an H200 7.01 ms, with operands in their places 9.72;
-67 1.90 and 2.38."""
-LONG_TILE = {"block_m": 128, "block_n": 256, "block_k": 32, "num_warps": 8, "num_stages": 3, "swapped": 0}
-SHORT_TILE = {"block_m": 64, "block_n": 256, "block_k": 16, "num_warps": 4, "num_stages": 3, "swapped": 0}
-LARGE_IMAGES, SHORT_SUMS, LEAST_CHANNELS, OPERANDS = 2**18, 256, 32, 3
-"""Positions of large images, of which wide tiles do best; numbers of a short sum, whose slices are small; channels that fill
-less than half a tile; operands of a convolution with a bias. Channels last, H200, milliseconds: 56 by the long tile 1.71, by
-128 x 128 1.94; 55 2.65 and 2.66; 63, of sums of 144, by the short one 4.41, 5.05; 62 and 80, of 64 channels, 1.82 and 1.82,
-by 64 x 128 1.90 and 1.88. All taps of a channel in a row: 55 2.66, tap by tap 2.89; 56 1.94 and 2.15."""
 _BUSY = 1.5
 """Programs for each multiprocessor from which on all have some: 224 for 132 did well, and 128 worse than 256."""
 _SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
@@ -106,9 +93,11 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     """A stage with the tile that suits its sizes at the full shapes; the stage itself where nothing better is known."""
     if stage.template == "attention":
         return _attention(graph, body, stage, hardware)
+    if hardware.target not in WITH_DESCRIPTORS:
+        return stage
     if stage.template == "convolution":
-        return _convolution(graph, body, stage, hardware)
-    if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS:
+        return started_convolution(graph, body, stage)
+    if stage.template != "matmul":
         return stage
     found = analyse(graph, body)
     if stage.setting("precision") not in ("tf32x3", "input"):
@@ -191,34 +180,6 @@ def _of_short_sums(graph: Graph, found: Product, stage: Stage, hardware: Hardwar
         return stage
     chosen: dict[str, Setting] = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k, "num_warps": tile.warps}
     return stage.scheduled({**chosen, "num_stages": tile.stages, "operands": "descriptors", **turns})
-
-
-def _convolution(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
-    """A convolution of fp32 numbers in one product of TF32: what it reads along positions is what
-    registers hold where channels lie first. Where they lie last, all taps of a channel follow each other, and tiles of
-    large images with little behind them are wide."""
-    found = windowed(graph, body)
-    plain = found.node.operation != "transposed convolution" and not is_spread(found)
-    single = all(map(is_one, found.window.size)) or not is_one(found.window.groups)
-    if (
-        stage.setting("precision") not in ("tf32", ROUNDED)
-        or hardware.target not in WITH_DESCRIPTORS
-        or single
-        or not plain
-    ):
-        return stage
-    if any(node.kind == "reduce" for node in found.after) or "swapped" not in dict(stage.schedule):
-        return stage
-    rows, inner = product_sizes(graph, found)
-    if not is_channels_last(stage):
-        return stage.scheduled(CHANNELS_FIRST) if rows[0] >= CHANNELS_FIRST["block_m"] else stage
-    by_channel: dict[str, Setting] = {"loop": "channels"}
-    large = product((found.node.shape[0], *found.outputs))[0] >= LARGE_IMAGES and len(body.loads) <= OPERANDS
-    filling = LEAST_CHANNELS < rows[0] <= SHORT_TILE["block_m"] or rows[0] >= LONG_TILE["block_m"]
-    if not (large and filling):
-        return stage.scheduled(by_channel)
-    short = rows[0] < LONG_TILE["block_m"] or inner[0] * product(found.window.size)[0] < SHORT_SUMS
-    return stage.scheduled({**by_channel, **(SHORT_TILE if short else LONG_TILE)})
 
 
 def _attention(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
