@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mtmc.action import Action, make_action
-from mtmc.optimizations.schedule_change import Choice, ScheduleChange
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange, kernel_of
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.graph import product
@@ -62,6 +62,8 @@ MOST_QUERIES = 128
 SPLITS_N = (1, 4, 8, 16, 32)
 SPLITS_SCAN = (1, 4, 8, 16, 32)
 SPLITS_ROW = (1, 4, 16, 64, 256, 1024)
+SHARES = ("split_k", "split_n", "split", "split_keys")
+"""Settings that say among how many programs something is shared."""
 LEAST_COLUMNS = 512
 """Of a row for each program that shares it, where there are many: fewer are not worth a program."""
 FEW_PROGRAMS = 264
@@ -134,9 +136,13 @@ class Split(ScheduleChange):
                 yield make_action(self.kind, kernel.region, sentence)
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Only where there are too few programs."""
-        programs = observation.outcome.metrics.get("programs")
-        return 2.0 if programs is not None and programs < FEW_PROGRAMS else -1.5
+        """Only where there are too few programs, and never among fewer of these."""
+        programs, kernel = observation.outcome.metrics.get("programs"), kernel_of(observation, action)
+        if programs is None or programs >= FEW_PROGRAMS:
+            return -1.5
+        now = {} if kernel is None else dict(kernel.schedule)
+        fewer = any(int(now.get(name, 1)) > int(dict(action.params).get(name, MOST_PROGRAMS)) for name in SHARES)
+        return -3.0 if fewer else 2.0
 
 
 def _filling(version: Version, stage: Stage, found: Product) -> tuple[int, ...]:

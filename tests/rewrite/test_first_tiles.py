@@ -65,6 +65,19 @@ def test_long_sums_are_shared_by_all_multiprocessors(
     found = start(product(*sizes))
     assert chosen(found, "block_m", "block_n", "block_k", "split_k") == (*tile, split)
     assert bool(dict(found.schedule).get("swapped")) == (tile[0] == 128)
+    assert (dict(found.schedule).get("operands") == "descriptors") == (tile[0] == 128)
+
+
+def test_sums_are_not_shared_by_fewer_than_now() -> None:
+    """Among 16, 8, ... programs where 33 share them, though there are few programs."""
+    task = product(256, 524288, 256)
+    version = Version.of(task, root_plan(export_graph(task)), hardware("H200"))
+    [move] = KINDS["lower"].legal(version)
+    assert move.child is not None
+    seen = Observation(task, "", move.child.to_json(), Outcome("ok", 1.0, metrics={"programs": 132.0}), (), "H200")
+    actions = actions_on(Version.of(task, move.child, hardware("H200")), "split")
+    logits = {int(dict(each.params)["split_k"]): KINDS["split"].logit(seen, each, actions) for each in actions}
+    assert {count for count, logit in logits.items() if logit > 0} == {64} and min(logits) == 1
 
 
 def test_operands_stay_in_their_places_where_the_right_one_lies_as_weights_do() -> None:
