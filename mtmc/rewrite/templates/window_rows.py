@@ -55,8 +55,8 @@ class WindowRows(WindowKernel):
             raise NotCovered(why)
         self.high = len(found.axes) - 2
         self.letter = found.axes[self.high]
-        self.tall, self.step, self.spread = (
-            constant(size[self.high]) or 0 for size in (found.window.size, found.window.stride, found.window.dilation)
+        self.step, self.spread = (
+            constant(size[self.high]) or 0 for size in (found.window.stride, found.window.dilation)
         )
         self.bands: Size = tuple(-(-size // self.rows) for size in found.outputs[self.high])
         self.extents = tuple(
