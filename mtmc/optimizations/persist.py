@@ -14,7 +14,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import positions, softmax_product
 from mtmc.rewrite.templates.conv_kernel import product_sizes
 from mtmc.rewrite.templates.gluon_attention import is_gluon
-from mtmc.rewrite.templates.product import analyse
+from mtmc.rewrite.templates.product import analyse, tiles_of
 from mtmc.rewrite.templates.product_symmetric import SETTING as SYMMETRIC
 
 PAGE = """\
@@ -107,11 +107,8 @@ def _tiles(version: Version, stage: Stage) -> tuple[int, int]:
     found = analyse(version.graph, body)
     if found.reduces:
         return 0, 0
-    batch = product(found.batch)[0] if found.batch else 1
-    m, n, k = (
-        -(-size[0] // stage.number(block))
-        for size, block in ((found.m, "block_m"), (found.n, "block_n"), (found.k, "block_k"))
-    )
     if dict(stage.schedule).get(SYMMETRIC):
-        return batch * (m * (m + 1) // 2), 0
-    return batch * m * n, 0 if found.batch else k
+        m = -(-found.m[0] // stage.number("block_m"))
+        return (product(found.batch)[0] if found.batch else 1) * (m * (m + 1) // 2), 0
+    slices = 0 if found.batch else -(-found.k[0] // stage.number("block_k"))
+    return tiles_of(found, stage.number("block_m"), stage.number("block_n")), slices

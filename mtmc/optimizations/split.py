@@ -8,11 +8,10 @@ from mtmc.action import Action, make_action
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange, kernel_of
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.graph import product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.attention_shares import can_pack
 from mtmc.rewrite.templates.gluon_attention import is_gluon
-from mtmc.rewrite.templates.product import Product, analyse
+from mtmc.rewrite.templates.product import Product, analyse, tiles_of
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping
 from mtmc.rewrite.templates.scan_body import scanned
@@ -147,8 +146,7 @@ class Split(ScheduleChange):
 
 def _filling(version: Version, stage: Stage, found: Product) -> tuple[int, ...]:
     """Among how many programs each sum is shared where all multiprocessors have one, if a tile alone leaves most idle."""
-    tiles = (product(found.batch)[0] if found.batch else 1) * -(-found.m[0] // stage.number("block_m"))
-    count = version.hardware.sms // (tiles * -(-found.n[0] // stage.number("block_n")))
+    count = version.hardware.sms // tiles_of(found, stage.number("block_m"), stage.number("block_n"))
     return (count,) if count > 1 else ()
 
 

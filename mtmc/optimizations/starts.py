@@ -18,7 +18,7 @@ from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import gluon_scaling, softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
 from mtmc.rewrite.templates.gluon_attention import LANGUAGE
-from mtmc.rewrite.templates.product import Product, analyse, describable
+from mtmc.rewrite.templates.product import Product, analyse, describable, tiles_of
 
 
 @dataclass(frozen=True)
@@ -267,8 +267,7 @@ def _turns(found: Product, tile: _Tile, sms: int) -> float:
 
 
 def _tiles(found: Product, tile: _Tile) -> int:
-    batch = product(found.batch)[0] if found.batch else 1
-    return batch * -(-found.m[0] // tile.m) * -(-found.n[0] // tile.n)
+    return tiles_of(found, tile.m, tile.n)
 
 
 def _shares(found: Product, tile: _Tile, sms: int) -> int:

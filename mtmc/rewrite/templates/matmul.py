@@ -33,7 +33,7 @@ from mtmc.rewrite.templates.launcher import (
     size_expression,
 )
 from mtmc.rewrite.templates.moved_results import Back, moved_results
-from mtmc.rewrite.templates.product import Product, analyse, can_transpose
+from mtmc.rewrite.templates.product import Product, analyse, can_transpose, tiles_of
 from mtmc.rewrite.templates.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.templates.product_dispatch import dispatch_of
 from mtmc.rewrite.templates.product_groups import blocks_in_launcher, grouped_tile
@@ -150,7 +150,7 @@ def _split_k(found: Product) -> int:
     for several products)."""
     if found.reduces or len(found.factors) > 1 or found.offsets or found.whole_numbers:
         return 1
-    tiles = -(-found.m[0] // 64) * -(-found.n[0] // 64) * (product(found.batch)[0] if found.batch else 1)
+    tiles = tiles_of(found, 64, 64)
     least = LONG_INNER_OF_BATCH if found.batch else LONG_INNER
     return shares(tiles, 2, lambda split: split <= MAX_SPLIT and found.k[0] // split >= least)
 

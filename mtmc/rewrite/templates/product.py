@@ -297,6 +297,12 @@ def triangle(found: Product) -> str:
 _TRIANGLE = re.compile(r"tl\.where\(\{1\} - \{2\} (<=|>=) \{3\}, \{0\}, 0\.0\)")
 
 
+def tiles_of(found: Product, rows: int, columns: int) -> int:
+    """Tiles of so many rows and columns that the results have at the full shapes, of all products of a batch."""
+    batch = product(found.batch)[0] if found.batch else 1
+    return batch * -(-found.m[0] // rows) * -(-found.n[0] // columns)
+
+
 def can_transpose(graph: Graph, body: Body, found: Product) -> bool:
     """Whether the kernel can be given a copy of the right operand with its inner dimension last, for each product one."""
     reads = [read for node in body.nodes for read in node.reads()]

@@ -78,39 +78,60 @@ class WindowKernel:
     def _space(self) -> tuple[Group, ...]:
         """Which elements of the result a program has."""
         writer, found = self.writer, self.found
-        index = "plane" if self.planes else "block"
-        writer.line(f"{index} = tl.program_id(0)")
+        self._numbered("n_places" if self.across else "n_elements")
         if self.planes:
-            pixels = factor([outside for _, outside in self.names])
-            writer.line(f"blocks = tl.cdiv({bare(pixels)}, BLOCK)")
-            writer.line("pixel = plane % blocks * BLOCK + tl.arange(0, BLOCK)")
-            writer.line(f"mask = pixel < {bare(pixels)}")
-            writer.line("plane = plane // blocks")
-        writer.widen(index)
-        if self.planes:
-            writer.line(f"offs = plane * {pixels} + pixel")
+            writer.line(f"offs = plane * {factor(self.outsides())} + pixel")
             lead, inside = product(found.node.shape[: -len(found.axes)]), product(found.outputs)
             return (Group("plane", lead, ""), Group("pixel", inside, "mask"))
         if self.across:
-            return self._tile()
-        count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()", product(found.node.shape))
-        writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
-        writer.line(f"mask = offs < {count}")
+            writer.line(f"offs = places * {self._channels()} + at_channel")
+            lead = product((found.shape[0], *found.outputs))
+            return (Group("places", lead, "place_mask"), Group("at_channel", found.shape[1], "channel_mask"))
         return (Group("offs", product(found.node.shape), "mask"),)
 
-    def _tile(self) -> tuple[Group, ...]:
-        """Places and channels of a program."""
-        writer, found, channels = self.writer, self.found, self._channels()
-        count = f"{self.body.stores[0]}.numel() // {found.source}.shape[1]"
-        places = writer.argument("n_places", count, product((found.shape[0], *found.outputs)))
-        writer.line(f"blocks = tl.cdiv({channels}, ACROSS)")
-        writer.line("places = (block // blocks * ALONG + tl.arange(0, ALONG))[:, None]")
-        writer.line("at_channel = (block % blocks * ACROSS + tl.arange(0, ACROSS))[None, :]")
-        writer.line(f"place_mask, channel_mask = places < {places}, at_channel < {channels}")
-        writer.line("mask = place_mask & channel_mask")
-        writer.line(f"offs = places * {channels} + at_channel")
-        lead = product((found.shape[0], *found.outputs))
-        return (Group("places", lead, "place_mask"), Group("at_channel", found.shape[1], "channel_mask"))
+    def _numbered(self, total: str) -> None:
+        """Write which ones of the result a program has: elements of a plane or of all, or places with some of the channels.
+        total: what the number of all is called."""
+        writer, found, number, pixels = self.writer, self.found, self.number, factor(self.outsides())
+        index = "plane" if self.planes else "block"
+        writer.line(f"{index} = tl.program_id(0)")
+        if self.planes:
+            writer.line(f"blocks = tl.cdiv({bare(pixels)}, BLOCK)")
+            writer.line(f"{number} = plane % blocks * BLOCK + tl.arange(0, BLOCK)")
+            writer.line(f"mask = {number} < {bare(pixels)}")
+            writer.line("plane = plane // blocks")
+        writer.widen(index)
+        if self.planes:
+            return
+        channels = self._channels() if self.across else ""
+        lead = found.shape[:1] if self.across else found.node.shape[: -len(found.axes)]
+        count = writer.argument(total, self.count(), product((*lead, *self._outside_sizes())))
+        if self.across:
+            writer.line(f"blocks = tl.cdiv({channels}, ACROSS)")
+            writer.line(f"{number} = (block // blocks * ALONG + tl.arange(0, ALONG))[:, None]")
+            writer.line("at_channel = (block % blocks * ACROSS + tl.arange(0, ACROSS))[None, :]")
+            writer.line(f"place_mask, channel_mask = {number} < {count}, at_channel < {channels}")
+            writer.line("mask = place_mask & channel_mask")
+        else:
+            writer.line(f"{number} = block * BLOCK + tl.arange(0, BLOCK)")
+            writer.line(f"mask = {number} < {count}")
+
+    def outsides(self) -> list[str]:
+        """Names of the spatial sizes of what programs share, in the kernel and in the launcher."""
+        return [outside for _, outside in self.names]
+
+    @property
+    def number(self) -> str:
+        """What the numbers of those that a program has are called."""
+        return "places" if self.across else "pixel" if self.planes else "offs"
+
+    def _outside_sizes(self) -> tuple[Size, ...]:
+        return self.found.outputs
+
+    def count(self) -> str:
+        """The launcher's expression of how many elements, or places of all channels, programs share."""
+        count = f"{self.body.stores[0]}.numel()"
+        return f"{count} // {self.found.source}.shape[1]" if self.across else count
 
     def _channels(self) -> str:
         return self.writer.argument("n_channels", f"{self.found.source}.shape[1]", self.found.shape[1])
@@ -119,27 +140,29 @@ class WindowKernel:
         return 'float("-inf")' if self.found.node.operation == "max" else "0.0"
 
     def _starts(self) -> None:
-        """Which plane (image and channel) an element is of, and where its window begins."""
-        writer, found = self.writer, self.found
-        outsides = [outside for _, outside in self.names]
-        places = digits("offs", ["", *outsides])
-        if self.across:
-            places = digits("places", ["", *outsides])
-        elif self.last:
-            *places, channel = digits("offs", ["", *outsides, self._channels()])
+        """Which plane (image and channel) each is of, and where its window begins."""
+        writer, number, outsides = self.writer, self.number, self.outsides()
+        if self.planes:
+            places = ["plane", *digits(number, ["", *outsides[1:]])]
+        elif self.last and not self.across:
+            *places, channel = digits(number, ["", *outsides, self._channels()])
             writer.line(f"at_channel = {channel}")
-        elif self.planes:
-            places = ["plane", *digits("pixel", ["", *outsides[1:]])]
-        for axis, letter in enumerate(found.axes):
-            (inside, outside), index = self.names[axis], places[axis + 1]
-            if found.window.adaptive:
-                writer.line(f"at_{letter} = {index}")
-                writer.line(f"from_{letter} = at_{letter} * {inside} // {outside}")
-                writer.line(f"to_{letter} = ((at_{letter} + 1) * {inside} + {outside} - 1) // {outside}")
-            else:
-                self._start(axis, index)
+        else:
+            places = digits(number, ["", *outsides])
+        for axis, index in enumerate(places[1:]):
+            self._place(axis, index)
         writer.line(f"{'at_image' if self.last else 'planes'} = {places[0]}")
         self._channel()
+
+    def _place(self, axis: int, index: str) -> None:
+        """Where a window is along a dimension. index: of the result's element."""
+        writer, letter, (inside, outside) = self.writer, self.found.axes[axis], self.names[axis]
+        if not self.found.window.adaptive:
+            self._start(axis, index)
+            return
+        writer.line(f"at_{letter} = {index}")
+        writer.line(f"from_{letter} = at_{letter} * {inside} // {outside}")
+        writer.line(f"to_{letter} = ((at_{letter} + 1) * {inside} + {outside} - 1) // {outside}")
 
     def _start(self, axis: int, index: str) -> None:
         """Where a window begins along a dimension. index: of the result's element."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Size, product
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.space import Group, bare
+from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
-from mtmc.rewrite.templates.positions import Windowed, bracketed, constant, digits, factor, times
+from mtmc.rewrite.templates.positions import Windowed, bracketed, constant, factor, times
 from mtmc.rewrite.templates.window_kernel import WindowKernel
 
 MOST_TALL = 16
@@ -32,17 +32,20 @@ def why_apart(found: Windowed, rows: int) -> str:
     tall, step, spread = (constant(size[-2]) for size in (window.size, window.stride, window.dilation))
     if tall is None or step is None or spread is None or tall > MOST_TALL:
         return "windows whose height is not known"
-    if (rows - 1) * step + (tall - 1) * spread + 1 >= rows * tall:
-        return "windows that do not overlap"
-    return ""
+    return "" if _reads(found, rows) < rows * tall else "windows that do not overlap"
+
+
+def _reads(found: Windowed, rows: int) -> int:
+    """Reads of a thread in each column of its windows, at the full shapes."""
+    tall, step, spread = (size[-2][0] for size in (found.window.size, found.window.stride, found.window.dilation))
+    return (rows - 1) * step + (tall - 1) * spread + 1
 
 
 def shares_rows(found: Windowed, rows: int) -> bool:
     """Whether a thread that makes several rows reads at most two thirds of what threads that make one each do."""
     if why_apart(found, rows):
         return False
-    tall, step, spread = (size[-2][0] for size in (found.window.size, found.window.stride, found.window.dilation))
-    return 3 * ((rows - 1) * step + (tall - 1) * spread + 1) <= 2 * rows * tall and found.outputs[-2][0] >= rows
+    return 3 * _reads(found, rows) <= 2 * rows * found.window.size[-2][0] and found.outputs[-2][0] >= rows
 
 
 class WindowRows(WindowKernel):
@@ -67,7 +70,7 @@ class WindowRows(WindowKernel):
     def write(self) -> None:
         """Write all of it."""
         writer, found = self.writer, self.found
-        self._lanes()
+        self._numbered("n_lanes")
         self._starts()
         name, shape = found.node.name, "ALONG, ACROSS" if self.across else "BLOCK"
         writer.line(f"{name} = (tl.full([{shape}], {self._neutral()}, tl.float32),) * ROWS")
@@ -79,63 +82,29 @@ class WindowRows(WindowKernel):
         writer.level = 1
         self._store_rows()
 
-    def _outsides(self) -> list[str]:
-        """Names of the result's spatial sizes, in bands for its rows."""
+    @property
+    def number(self) -> str:
+        return "lane"
+
+    def outsides(self) -> list[str]:
         bands = self.writer.argument("bands", "bands", self.bands)
-        return [bands if axis == self.high else outside for axis, (_, outside) in enumerate(self.names)]
+        return [bands if axis == self.high else outside for axis, outside in enumerate(super().outsides())]
 
-    def _lanes(self) -> None:
-        """Which lanes a program has."""
-        writer, found = self.writer, self.found
-        outsides, index = self._outsides(), "plane" if self.planes else "block"
-        sizes = [self.bands if axis == self.high else size for axis, size in enumerate(found.outputs)]
-        writer.line(f"{index} = tl.program_id(0)")
-        if self.planes:
-            pixels = factor(outsides)
-            writer.line(f"blocks = tl.cdiv({bare(pixels)}, BLOCK)")
-            writer.line("lane = plane % blocks * BLOCK + tl.arange(0, BLOCK)")
-            writer.line(f"mask = lane < {bare(pixels)}")
-            writer.line("plane = plane // blocks")
-        writer.widen(index)
-        if self.planes:
-            return
-        store, high = self.body.stores[0], f"out_{self.letter}"
-        if self.across:
-            channels = self._channels()
-            count = f"{store}.numel() // {found.source}.shape[1] // {high} * bands"
-            lanes = writer.argument("n_lanes", count, product((found.shape[0], *sizes)))
-            writer.line(f"blocks = tl.cdiv({channels}, ACROSS)")
-            writer.line("lane = (block // blocks * ALONG + tl.arange(0, ALONG))[:, None]")
-            writer.line("at_channel = (block % blocks * ACROSS + tl.arange(0, ACROSS))[None, :]")
-            writer.line(f"place_mask, channel_mask = lane < {lanes}, at_channel < {channels}")
-            writer.line("mask = place_mask & channel_mask")
-            return
-        lead = found.shape[: len(found.shape) - len(found.axes)]
-        if found.node.operation == "weighted sum":
-            lead = found.node.shape[: len(lead)]
-        lanes = writer.argument("n_lanes", f"{store}.numel() // {high} * bands", product((*lead, *sizes)))
-        writer.line("lane = block * BLOCK + tl.arange(0, BLOCK)")
-        writer.line(f"mask = lane < {lanes}")
+    def _outside_sizes(self) -> tuple[Size, ...]:
+        return tuple(self.bands if axis == self.high else size for axis, size in enumerate(self.found.outputs))
 
-    def _starts(self) -> None:
-        """Which plane (image and channel) a lane is of, and where its first window begins."""
-        writer, outsides = self.writer, self._outsides()
-        if self.across:
-            lead, *places = digits("lane", ["", *outsides])
-        elif self.last:
-            lead, *places, channel = digits("lane", ["", *outsides, self._channels()])
-            writer.line(f"at_channel = {channel}")
-        elif self.planes:
-            lead, places = "plane", digits("lane", ["", *outsides[1:]])
-        else:
-            lead, *places = digits("lane", ["", *outsides])
-        for axis, (letter, index) in enumerate(zip(self.found.axes, places, strict=True)):
-            writer.line(f"at_{letter} = {f'{index} * ROWS' if axis == self.high else index}")
-            self._start(axis, f"at_{letter}")
-        writer.line(f"at_image = {lead}" if self.last else f"planes = {lead}")
+    def count(self) -> str:
+        return f"{super().count()} // out_{self.letter} * bands"
+
+    def _place(self, axis: int, index: str) -> None:
+        place = f"at_{self.found.axes[axis]}"
+        self.writer.line(f"{place} = {f'{index} * ROWS' if axis == self.high else index}")
+        self._start(axis, place)
+
+    def _channel(self) -> None:
         if not self.last and not self.planes:
-            writer.line("own_plane = planes")
-        self._channel()
+            self.writer.line("own_plane = planes")
+        super()._channel()
 
     def _add_column(self, inside: str) -> None:
         """Read a column of the operand from the top, and add each number to all windows that have it."""

@@ -126,9 +126,9 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: WindowK
     lines += allocations(graph, found, own_memory(body), lead, FORMATS[len(found.shape)] if last else "")
     taps = [_taps(found, axis, scope, spare) for axis in range(len(found.axes))]
     fixed = [(name, text) for name, text in zip(kernel.extents, taps, strict=True) if name.isupper()]
-    rows, store, high = rows_of_windows(stage), body.stores[0], f"out_{found.axes[-2:][0]}"
+    rows, store = rows_of_windows(stage), body.stores[0]
     if rows > 1:
-        lines.append(f"{INDENT}bands = triton.cdiv({high}, {rows})")
+        lines.append(f"{INDENT}bands = triton.cdiv(out_{found.axes[-2]}, {rows})")
         fixed.append(("ROWS", str(rows)))
     lines += [f"{INDENT}{name} = {text}" for name, text in zip(kernel.extents, taps, strict=True) if name.islower()]
     tile = (("ALONG", str(kernel.along)), ("ACROSS", str(kernel.across)))
@@ -141,18 +141,14 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: WindowK
         f"{', '.join(stage.ops)}: {' x '.join(name for name, _ in blocks)} elements a program.",
     )
     wide = f"max({found.source}.numel(), {store}.numel()) >= 2**31"
-    block, lanes = stage.number("block"), f"{store}.numel() // {high} * bands" if rows > 1 else f"{store}.numel()"
-    grid = f"triton.cdiv({lanes}, {block})"
+    block = stage.number("block")
+    grid = f"triton.cdiv({kernel.count()}, {block})"
     if kernel.planes:
         pixels = factor([f"out_{axis}" for axis in found.axes])
-        inner = factor(["bands" if rows > 1 and f"out_{axis}" == high else f"out_{axis}" for axis in found.axes])
-        grid = f"{store}.numel() // {pixels} * triton.cdiv({bare(inner)}, {block})"
+        grid = f"{store}.numel() // {pixels} * triton.cdiv({bare(factor(kernel.outsides()))}, {block})"
     if kernel.across:
-        channels = f"{found.source}.shape[1]"
-        places = (
-            f"triton.cdiv({f'{store}.numel() // {channels}' + lanes.removeprefix(f'{store}.numel()')}, {kernel.along})"
-        )
-        grid = f"{places} * triton.cdiv({channels}, {kernel.across})"
+        places = f"triton.cdiv({kernel.count()}, {kernel.along})"
+        grid = f"{places} * triton.cdiv({found.source}.shape[1], {kernel.across})"
     launch = Launch(
         f"{name}_kernel",
         kernel.writer,
