@@ -209,11 +209,10 @@ def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Sta
     blocks = TEMPLATES[stage.template].default(graph, body) if stage.template in ("rowwise", "windows") else {}
     if stage.template == CONVOLUTION:
         blocks = TEMPLATES[CONVOLUTION].default(graph, body) | {"precision": stage.setting("precision")}
-    changed = stage.scheduled({**blocks, "layout": "channels_last"})
-    if stage.template == CONVOLUTION:
-        best = started(version.graph, own, changed, version.hardware)
-        changed = best if version.prints(best) else changed
-    if not version.prints(changed) or not set(print_stage(version.graph, changed, changed.name).last) & last:
+    plain = stage.scheduled({**blocks, "layout": "channels_last"})
+    ways = (started(version.graph, own, plain, version.hardware), plain) if stage.template == CONVOLUTION else (plain,)
+    changed = next((way for way in ways if version.prints(way)), None)
+    if changed is None or not set(print_stage(version.graph, changed, changed.name).last) & last:
         return stage
     return changed
 
