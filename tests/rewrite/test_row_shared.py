@@ -55,8 +55,14 @@ BODIES = {
     "two_sums": "return x / x.abs().sum(-1, keepdim=True) + y / y.abs().amax(-1, keepdim=True)",
     "rows_too": "s = (x * y).sum(-1, keepdim=True); return x - s, s.squeeze(-1)",
     "sums_alone": "return (x - x.mean(-1, keepdim=True)).pow(2).sum(-1), y.amax(-1)",
+    "masked": "return torch.softmax(x + torch.log((y > 0.5).float()), -1), torch.logsumexp(x, -1)",
+    "rows_masked": "return torch.softmax(x + torch.log((y[:, :1] > 0).float()), -1)",  # NaN in all of them
+    "pieces_masked": "return torch.log_softmax(x + torch.log((torch.arange(columns) > 9000).float()), -1)",
+    "not_numbers": "return torch.softmax(torch.sqrt(x + 3.5), -1), F.layer_norm(torch.sqrt(y + 3.5), (columns,))",
+    "far_from_zero": "return F.layer_norm(x * y + 300.0, (columns,))",
     "entropy": "return F.cross_entropy(x, (y[:, 0].abs() * 100).long().clamp(0, 99), reduction='none')",
 }
+NOT_FINITE = ("masked", "rows_masked", "pieces_masked", "not_numbers")
 GROUPS = "return F.silu(self.norm(x)) + y"
 
 
@@ -71,6 +77,7 @@ def test_they_are_right_at_all_shapes(name: str) -> None:
     """Of one, three and, in larger pieces, seventeen programs a row; groups of channels have twice as many columns, and the
     border between two channels lies in a piece, or between two, or pieces hold more than one."""
     case = {"name": name, "source": source(name), "ways": [["lower", "fuse", "share each row"]], "waits": True}
+    case["same"] = name in NOT_FINITE  # element by element
     assert interpret([case]) == {name: None}
 
 
@@ -105,15 +112,29 @@ def test_long_rows_of_more_than_the_cache_holds_start_so(rows: int, columns: int
     assert softmax.setting("passes") == passes
 
 
-def test_a_row_is_two_pieces_to_thirty_two_or_sixty_four_where_it_is_longer() -> None:
+@pytest.mark.parametrize(
+    ("name", "waits"), [("softmax", 1), ("layer_norm", 1), ("group_norm", 1), ("two_sums", 1), ("sums_alone", 2)]
+)
+def test_programs_wait_for_each_other_once_for_all_that_they_find_in_one_walk(name: str, waits: int) -> None:
+    """A maximum with the sum of exponentials below it, a mean with the distances to it; but what reads a result of the whole
+    row waits for that."""
+    task = task_from_source(source(name), "waiting")
+    at = version(task, root_plan(export_graph(task)))
+    while found := [action for action in actions_on(at) if action.kind in ("lower", "fuse")]:
+        at = after(at, found[0].sentence)[1]
+    at = after(at, "share each row")[1]
+    assert print_plan(task, at.graph, at.plan).source.count("while tl.atomic_add") == waits
+
+
+def test_a_row_is_two_to_sixty_four_pieces() -> None:
     def pieces(columns: int) -> list[int]:
         return pieces_of(Layout((), (1,), (columns,), (1,), {}, {}))
 
     assert pieces(8192) == []
     assert pieces(8193) == [8192]
     assert pieces(32 * 8192) == [8192, 16384, 32768]
-    assert pieces(32 * 8192 + 1) == [16384, 32768]
-    assert pieces(32 * 32768 + 1) == [32768]
+    assert pieces(64 * 8192 + 1) == [16384, 32768]
+    assert pieces(64 * 16384 + 1) == [32768]
     assert pieces(64 * 32768 + 1) == []
 
 

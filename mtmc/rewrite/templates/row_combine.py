@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from mtmc.rewrite.space import Group
-from mtmc.rewrite.templates import row_online
+from mtmc.rewrite.templates import row_parts
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
-from mtmc.rewrite.templates.row_extremes import combined, first_place
+from mtmc.rewrite.templates.row_extremes import accumulator
 from mtmc.rewrite.templates.row_kernel import RowKernel
-from mtmc.rewrite.templates.row_passes import accumulator, put_together, together
+from mtmc.rewrite.templates.row_parts import Shares
 from mtmc.rewrite.templates.writer import Writer
-
-BEYOND = "2147483647"
-"""More than any place in a row: they are 32-bit numbers."""
 
 
 def combine_split(kernel: RowKernel) -> Writer:
@@ -58,34 +55,11 @@ def _row_maps(kernel: RowKernel) -> list[str]:
 
 def _shares(kernel: RowKernel, writer: Writer) -> Variables:
     """Write how the shares of each reduction are read and put together."""
-    variables: Variables = {}
-    cols = writer.size(kernel.layout.cols) if any(n.operation == "deviations" for n in kernel.reductions) else ""
     writer.line("shares = tl.arange(0, SPLIT)[None, :]")
-    if cols:
+    if any(node.operation == "deviations" for node in kernel.reductions):
         kernel.share(writer)
-        writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * chunk, 0), chunk)")
-    for node in kernel.reductions:
-        name = node.name
-        neutral, _ = accumulator(kernel.body, node)
-        address = f"{name}_parts + rows * SPLIT + shares"
-        writer.line(f"{name}_share = tl.load({address}, mask=row_mask, other={neutral})")
-        if node.operation == "deviations":
-            centres = f"{name}_centres + rows * SPLIT + shares"
-            writer.line(f"{name}_means = tl.load({centres}, mask=row_mask, other=0.0)")
-            put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
-        elif node.operation.startswith("arg"):
-            address = f"{name}_places + rows * SPLIT + shares"
-            writer.line(f"{name}_place = tl.load({address}, mask=row_mask, other=0)")
-            first_place(writer, node, f"{name}_share", f"{name}_place", BEYOND)
-        elif name in kernel.layout.online:
-            top = next(top for top in kernel.reductions if top.name == kernel.layout.online[name])
-            writer.line(f"{top.name}_share = {combined(top.operation, f'{top.name}_share', row_online.LOWEST)}")
-            row_online.put_together(writer, top, node, f"{top.name}_share", f"{name}_share")
-            row_online.restore(writer, top, node)
-        else:
-            together(writer, node, f"{name}_share", "SPLIT")
-        variables[name] = name
-    return variables
+    row_parts.as_one(writer, kernel.layout, kernel.reductions, Shares("row_mask", "chunk", "SPLIT"))
+    return {node.name: node.name for node in kernel.reductions}
 
 
 def combine_totals(kernel: RowKernel) -> Writer:

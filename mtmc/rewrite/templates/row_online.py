@@ -54,6 +54,14 @@ def accumulate(writer: Writer, top: Node, total: Node, value: str) -> None:
     writer.line(f"{old} = {combined(top.operation, old, new)}")
 
 
+def alone(writer: Writer, top: Node, total: Node, value: str) -> None:
+    """Write the sum of exponentials of one piece of the rows, which is held in registers, as its largest element is."""
+    own, each = f"{top.name}_own", f"{total.name}_each"
+    writer.line(f"{own} = {combined(top.operation, top.name, LOWEST)}")
+    writer.line(f"{each} = tl.where(mask, tl.exp({value} - {own}), 0.0)")
+    writer.line(f"{total.name} = tl.sum({each}, axis=1, keep_dims=True)")
+
+
 def put_together(writer: Writer, top: Node, total: Node, tops: str, totals: str) -> None:
     """Write how lanes, or shares of a row, become one. tops, totals: variables [rows, parts]."""
     reduced(writer, top.operation, tops, top.name, floats=True)

@@ -83,9 +83,17 @@ def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: st
     variables[name] = name
 
 
+def deviations_alone(writer: Writer, node: Node, value: str, cols: str) -> None:
+    """Squared distances of one piece of the rows, which is held in registers, to its own mean, `{name}_centre`."""
+    name, width = node.name, f"tl.minimum({cols} - start, BLOCK_COLS)"
+    writer.line(f"{name}_centre = tl.sum({_guarded(writer, node, value)}, axis=1, keep_dims=True) / {width}")
+    writer.line(f"{name}_apart = tl.where(mask, {value} - {name}_centre, 0.0)")
+    writer.line(f"{name} = tl.sum({name}_apart * {name}_apart, axis=1, keep_dims=True)")
+
+
 def _guarded(writer: Writer, node: Node, value: str) -> str:
     """What a reduction reads, or what changes nothing where no column is: rows that are none are never stored."""
-    if node.operation == "sum" and writer.blank is not None and value in writer.blank:
+    if node.operation in ("sum", "deviations") and writer.blank is not None and value in writer.blank:
         return value
     return f"tl.where(mask, {value}, {accumulator(writer.body, node)[0]})"
 

@@ -12,20 +12,22 @@ have written what they found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mtmc.rewrite.body import Body, Node
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import is_one
+from mtmc.rewrite.templates import row_online
 from mtmc.rewrite.templates.row_extremes import PLACES
-from mtmc.rewrite.templates.row_passes import accumulator, together
+from mtmc.rewrite.templates.row_parts import Shares, as_one, leave
+from mtmc.rewrite.templates.row_passes import deviations_alone, whole
 from mtmc.rewrite.templates.rows import Layout
 from mtmc.rewrite.templates.writer import Writer
 
 SHARED = "shared"
 """Value of the setting "passes"."""
-FEW_SHARES, MOST_SHARES = 32, 64
-"""Programs of a row, usually and at most. A GPU with fewer multiprocessors might never end: launchers refuse it."""
+MOST_SHARES = 64
+"""Programs of a row at most. A GPU with fewer multiprocessors might never end: launchers refuse it."""
 PIECES = (8192, 16384, 32768)
 """Columns that a program holds, of fp32 numbers 32 in a thread."""
 TURNS = "turns"
@@ -43,13 +45,9 @@ def why_not_shared(body: Body, layout: Layout) -> str | None:
 
 
 def pieces_of(layout: Layout) -> list[int]:
-    """How many columns a program may hold so that a row of the full shapes is two to `FEW_SHARES` pieces, to `MOST_SHARES`
-    where it is too long for that."""
+    """How many columns a program may hold so that a row of the full shapes is two to `MOST_SHARES` pieces."""
     columns = layout.cols[0] if layout.cols else 1
-    for most in (FEW_SHARES, MOST_SHARES):
-        if found := [piece for piece in PIECES if piece < columns <= piece * most]:
-            return found
-    return []
+    return [piece for piece in PIECES if piece < columns <= piece * MOST_SHARES]
 
 
 def begin(writer: Writer) -> None:
@@ -60,25 +58,31 @@ def begin(writer: Writer) -> None:
     writer.line("rows = (row + tl.arange(0, BLOCK_ROWS))[:, None]")
 
 
-def exchange(writer: Writer, reductions: Sequence[Node], rounds: int) -> None:
-    """Write how the programs of a row tell each other what each has found. rounds: how often they have, with this time."""
+def exchange(
+    writer: Writer, layout: Layout, reductions: Sequence[Node], values: Mapping[str, str], rounds: int
+) -> None:
+    """Write how a program reduces its piece, and how the programs of a row tell each other what each has found.
+
+    values: what the reductions read; the sums of exponentials of `Layout.online` are not among them. rounds: how often the
+    programs have waited for each other, with this time.
+    """
     for node in reductions:
-        writer.line(f"tl.store({node.name}_parts + rows * SPLIT + share, {node.name}, mask=row_mask)")
+        if node.name in layout.online:
+            top = layout.online[node.name]
+            row_online.alone(writer, next(each for each in reductions if each.name == top), node, values[top])
+        elif node.operation == "deviations":
+            deviations_alone(writer, node, values[node.name], writer.size(layout.cols))
+        else:
+            whole(writer, node, values[node.name], {}, writer.size(layout.cols))
+    leave(writer, reductions, "rows * SPLIT + share")
     writer.line("tl.debug_barrier()")
     writer.line(f"tl.atomic_add({TURNS} + 1 + row, 1)")
     writer.line(f"while tl.atomic_add({TURNS} + 1 + row, 0) < {f'{rounds} * ' if rounds > 1 else ''}SPLIT:")
     writer.line("    pass")
     if rounds == 1:
         writer.line("shares = tl.arange(0, SHARES)[None, :]")
-    for node in reductions:
-        neutral, _ = accumulator(writer.body, node)
-        address = f"{node.name}_parts + rows * SPLIT + shares"
-        where = f'mask=row_mask & (shares < SPLIT), other={neutral}, cache_modifier=".cg"'
-        writer.line(f"{node.name}_share = tl.load({address}, {where})")
-        if node.operation == "deviations":  # each from the mean of the whole row
-            writer.line(f"{node.name} = tl.sum({node.name}_share, axis=1, keep_dims=True)")
-        else:
-            together(writer, node, f"{node.name}_share", "SHARES")
+    at_hand = Shares("row_mask & (shares < SPLIT)", "BLOCK_COLS", "SHARES", ', cache_modifier=".cg"')
+    as_one(writer, layout, reductions, at_hand)
 
 
 def launcher_lines(rows: str, columns: str, least: int, like: str) -> list[str]:

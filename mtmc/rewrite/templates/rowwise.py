@@ -19,7 +19,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.templates.row_launcher import RowLauncher
 from mtmc.rewrite.templates.row_order import LOOKED_UP, Matrices, matrices
-from mtmc.rewrite.templates.row_shared import FEW_SHARES, SHARED, pieces_of, why_not_shared
+from mtmc.rewrite.templates.row_shared import SHARED, pieces_of, why_not_shared
 from mtmc.rewrite.templates.rows import Layout, full_loads, lay_out, loops, why_not_split
 from mtmc.rewrite.templates.shares import shares
 
@@ -171,16 +171,15 @@ def register_warps(elements: int) -> int:
 
 
 def sharing(piece: int) -> dict[str, int | str]:
-    """How programs that wait for each other hold rows, each so many columns: 32 a thread."""
-    return {"passes": SHARED, "block_rows": 1, "block_cols": piece, "num_warps": piece // 1024, "split": 1}
+    """How programs that wait for each other hold rows, each so many columns: 64 a thread. Fewer warps wait less for each
+    other, and more programs for other rows."""
+    return {"passes": SHARED, "block_rows": 1, "block_cols": piece, "num_warps": piece // 2048, "split": 1}
 
 
 def _read_twice_from_memory(graph: Graph, body: Body, layout: Layout) -> bool:
     """Whether a loop in passes finds nothing in the cache: long rows of fp32 numbers, and far more than the cache holds."""
     rows, columns = (size[0] if size else 1 for size in (layout.rows, layout.cols))  # at the full shapes
     if columns <= LONG_COLUMNS or rows * columns < LARGE or why_not_shared(body, layout) or not pieces_of(layout):
-        return False
-    if columns > FEW_SHARES * pieces_of(layout)[0]:
         return False
     return len(loops(body, layout)) > 1 and _are_floats(graph, body, layout)
 

@@ -1,0 +1,83 @@
+"""row_parts: what programs have found of their shares of a row, as one: by a second kernel, or by programs that wait.
+
+Each share leaves a number for each reduction in a workspace [rows, SPLIT]; a sum of squared distances leaves its own mean
+beside it, and the place of an extreme stands beside the extreme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtmc.rewrite.body import Node
+from mtmc.rewrite.templates import row_online
+from mtmc.rewrite.templates.row_extremes import accumulator, combined, first_place
+from mtmc.rewrite.templates.row_passes import put_together, together
+from mtmc.rewrite.templates.rows import Layout
+from mtmc.rewrite.templates.writer import Writer
+
+BEYOND = "2147483647"
+"""More than any place in a row: they are 32-bit numbers."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How rows are cut.
+
+    mask: of the shares of the rows at hand. columns: how many each has, but for the last. count: how many shares are read,
+    an expression. modifier: of the loads.
+    """
+
+    mask: str
+    columns: str
+    count: str
+    modifier: str = ""
+
+
+def workspaces(node: Node) -> list[str]:
+    """Names of what shares of a row leave of a reduction."""
+    beside = [f"{node.name}_centres"] * (node.operation == "deviations")
+    beside += [f"{node.name}_places"] * node.operation.startswith("arg")
+    return [f"{node.name}_parts", *beside]
+
+
+def leave(writer: Writer, reductions: Sequence[Node], share: str) -> None:
+    """Write how a program leaves what it has found. share: where, from the beginning of each workspace."""
+    for node in reductions:
+        value = f"{node.name}_top" if node.operation.startswith("arg") else node.name
+        writer.line(f"tl.store({node.name}_parts + {share}, {value}, mask=row_mask)")
+        if value != node.name:
+            writer.line(f"tl.store({node.name}_places + {share}, {node.name}, mask=row_mask)")
+        if node.operation == "deviations":
+            writer.line(f"tl.store({node.name}_centres + {share}, {node.name}_centre, mask=row_mask)")
+
+
+def as_one(writer: Writer, layout: Layout, reductions: Sequence[Node], shares: Shares) -> None:
+    """Write how the shares of some reductions are read and put together, each as `{name}`.
+
+    Needs `shares`, a variable [1, count]. A maximum stands before the sum of exponentials that is found with it.
+    """
+    if any(node.operation == "deviations" for node in reductions):
+        cols = writer.size(layout.cols)
+        writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * {shares.columns}, 0), {shares.columns})")
+
+    def read(node: Node, kind: str, name: str, other: str) -> None:
+        address, modifier = f"{node.name}_{kind} + rows * SPLIT + shares", shares.modifier
+        writer.line(f"{name} = tl.load({address}, mask={shares.mask}, other={other}{modifier})")
+
+    for node in reductions:
+        name = node.name
+        read(node, "parts", f"{name}_share", accumulator(writer.body, node)[0])
+        if node.operation == "deviations":
+            read(node, "centres", f"{name}_means", "0.0")
+            put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
+        elif node.operation.startswith("arg"):
+            read(node, "places", f"{name}_place", "0")
+            first_place(writer, node, f"{name}_share", f"{name}_place", BEYOND)
+        elif name in layout.online:
+            top = next(top for top in reductions if top.name == layout.online[name])
+            writer.line(f"{top.name}_share = {combined(top.operation, f'{top.name}_share', row_online.LOWEST)}")
+            row_online.put_together(writer, top, node, f"{top.name}_share", f"{name}_share")
+            row_online.restore(writer, top, node)
+        else:
+            together(writer, node, f"{name}_share", shares.count)
