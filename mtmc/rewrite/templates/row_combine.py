@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import row_parts
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
-from mtmc.rewrite.templates.row_extremes import accumulator
+from mtmc.rewrite.templates.row_extremes import EACH_ROW, ONE_ROW, accumulator
 from mtmc.rewrite.templates.row_kernel import RowKernel
 from mtmc.rewrite.templates.row_parts import Shares
 from mtmc.rewrite.templates.writer import Writer
@@ -30,7 +30,7 @@ def apply_split(kernel: RowKernel) -> Writer:
     """Puts the shares of split rows together and goes over its own share of the columns once more, for full results."""
     writer = Writer(kernel.graph, kernel.body, f"{kernel.name}_apply_kernel")
     groups = kernel.head(writer)
-    variables = _shares(kernel, writer)
+    variables = _shares(kernel, writer, ONE_ROW if kernel.stage.number("block_rows") == 1 else EACH_ROW)
     write_maps(writer, _row_maps(kernel), kernel.row_groups(groups), variables)
     of_row = [value for value in kernel.body.stores if kernel.layout.place[value] == "row"]
     if of_row:
@@ -53,12 +53,13 @@ def _row_maps(kernel: RowKernel) -> list[str]:
     return [node.name for node in kernel.body.nodes if kernel.place(node) == "row" and node.kind != "reduce"]
 
 
-def _shares(kernel: RowKernel, writer: Writer) -> Variables:
-    """Write how the shares of each reduction are read and put together."""
+def _shares(kernel: RowKernel, writer: Writer, along: str = EACH_ROW) -> Variables:
+    """Write how the shares of each reduction are read and put together. along: see `EACH_ROW`."""
     writer.line("shares = tl.arange(0, SPLIT)[None, :]")
     if any(node.operation == "deviations" for node in kernel.reductions):
         kernel.share(writer)
-    row_parts.as_one(writer, kernel.layout, kernel.reductions, Shares("row_mask", "chunk", "SPLIT"))
+    shares = Shares("row_mask", "chunk", "SPLIT", along)
+    row_parts.as_one(writer, kernel.layout, kernel.reductions, shares)
     return {node.name: node.name for node in kernel.reductions}
 
 

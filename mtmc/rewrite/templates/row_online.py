@@ -11,7 +11,7 @@ log-softmax, a logsumexp and a cross entropy need of a row before they can write
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, Node
-from mtmc.rewrite.templates.row_extremes import combined, reduced
+from mtmc.rewrite.templates.row_extremes import EACH_ROW, combined, reduced
 from mtmc.rewrite.templates.writer import Writer
 
 LOWEST = "-3.4028234663852886e38"
@@ -62,10 +62,10 @@ def alone(writer: Writer, top: Node, total: Node, value: str) -> None:
     writer.line(f"{total.name} = tl.sum({each}, axis=1, keep_dims=True)")
 
 
-def put_together(writer: Writer, top: Node, total: Node, tops: str, totals: str) -> None:
-    """Write how lanes, or shares of a row, become one. tops, totals: variables [rows, parts]."""
-    reduced(writer, top.operation, tops, top.name, floats=True)
-    writer.line(f"{total.name} = tl.sum({totals} * tl.exp({tops} - {top.name}), axis=1, keep_dims=True)")
+def put_together(writer: Writer, top: Node, total: Node, tops: str, totals: str, along: str = EACH_ROW) -> None:
+    """Write how lanes, or shares of a row, become one. tops, totals: variables. along: see `EACH_ROW`."""
+    reduced(writer, top.operation, tops, top.name, floats=True, along=along)
+    writer.line(f"{total.name} = tl.sum({totals} * tl.exp({tops} - {top.name}){along})")
 
 
 def restore(writer: Writer, top: Node, total: Node) -> None:

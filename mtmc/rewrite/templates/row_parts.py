@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mtmc.rewrite.body import Node
 from mtmc.rewrite.templates import row_online
-from mtmc.rewrite.templates.row_extremes import accumulator, combined, first_place
+from mtmc.rewrite.templates.row_extremes import EACH_ROW, accumulator, combined, first_place
 from mtmc.rewrite.templates.row_passes import put_together, together
 from mtmc.rewrite.templates.rows import Layout
 from mtmc.rewrite.templates.writer import Writer
@@ -22,15 +22,16 @@ BEYOND = "2147483647"
 
 @dataclass(frozen=True)
 class Shares:
-    """How rows are cut.
+    """How rows are cut, as expressions.
 
-    mask: of the shares of the rows at hand. columns: how many each has, but for the last. count: how many shares are read,
-    an expression. modifier: of the loads.
+    mask: of the shares of the rows at hand. columns: how many each has, but for the last. count: how many shares are read.
+    along: how they are reduced, see `EACH_ROW`. modifier: of the loads.
     """
 
     mask: str
     columns: str
     count: str
+    along: str = EACH_ROW
     modifier: str = ""
 
 
@@ -70,14 +71,14 @@ def as_one(writer: Writer, layout: Layout, reductions: Sequence[Node], shares: S
         read(node, "parts", f"{name}_share", accumulator(writer.body, node)[0])
         if node.operation == "deviations":
             read(node, "centres", f"{name}_means", "0.0")
-            put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
+            put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols, shares.along)
         elif node.operation.startswith("arg"):
             read(node, "places", f"{name}_place", "0")
             first_place(writer, node, f"{name}_share", f"{name}_place", BEYOND)
         elif name in layout.online:
             top = next(top for top in reductions if top.name == layout.online[name])
             writer.line(f"{top.name}_share = {combined(top.operation, f'{top.name}_share', row_online.LOWEST)}")
-            row_online.put_together(writer, top, node, f"{top.name}_share", f"{name}_share")
+            row_online.put_together(writer, top, node, f"{top.name}_share", f"{name}_share", shares.along)
             row_online.restore(writer, top, node)
         else:
-            together(writer, node, f"{name}_share", shares.count)
+            together(writer, node, f"{name}_share", shares.count, shares.along)

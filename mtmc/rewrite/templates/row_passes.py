@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from mtmc.rewrite.body import Body, Node, Trailing
 from mtmc.rewrite.space import Group, bare
 from mtmc.rewrite.templates.pointwise import Variables, load_once
-from mtmc.rewrite.templates.row_extremes import PLACES, accumulator, combined, first_place, reduced
+from mtmc.rewrite.templates.row_extremes import EACH_ROW, PLACES, accumulator, combined, first_place, reduced
 from mtmc.rewrite.templates.writer import Writer
 
 
-def together(writer: Writer, node: Node, values: str, count: str) -> None:
-    """All values [rows, count] of a reduction as one: `{name}`."""
+def together(writer: Writer, node: Node, values: str, count: str, along: str = EACH_ROW) -> None:
+    """All values of a reduction as one: `{name}`. along: see `EACH_ROW`; a product is that of each row."""
     if node.operation != "prod":
-        reduced(writer, node.operation, values, node.name, accumulator(writer.body, node)[1] == "tl.float32")
+        reduced(writer, node.operation, values, node.name, accumulator(writer.body, node)[1] == "tl.float32", along)
         return
     zero = accumulator(writer.body, node)[0].replace("1", "0")
     writer.line(f"{node.name}_run = tl.cumprod({values}, axis=1)  # the last of them is the product of all")
@@ -142,14 +142,17 @@ def finish(writer: Writer, node: Node, loop: Pass) -> None:
         together(writer, node, f"{name}_acc", "BLOCK_COLS")
 
 
-def put_together(writer: Writer, name: str, means: str, deviations: str, counts: str, total: str) -> None:
+def put_together(
+    writer: Writer, name: str, means: str, deviations: str, counts: str, total: str, along: str = EACH_ROW
+) -> None:
     """Deviations of parts as one: the squared distances of the parts' means to the mean of all come in addition.
 
-    means, deviations, counts: variables [rows, parts]. total: number of columns. Leaves the mean in `{name}_centre`.
+    means, deviations, counts: variables. total: number of columns. along: see `EACH_ROW`. Leaves the mean in
+    `{name}_centre`.
     """
     at_least_one = total if total.isidentifier() else f"tl.maximum({total}, 1)"
     writer.line(f"{name}_weighed = {means} * {counts}")
-    writer.line(f"{name}_centre = tl.sum({name}_weighed, axis=1, keep_dims=True) / {at_least_one}")
+    writer.line(f"{name}_centre = tl.sum({name}_weighed{along}) / {at_least_one}")
     writer.line(f"{name}_off = {means} - {name}_centre")
     writer.line(f"{name}_all = {deviations} + {counts} * {name}_off * {name}_off")
-    writer.line(f"{name} = tl.sum({name}_all, axis=1, keep_dims=True)")
+    writer.line(f"{name} = tl.sum({name}_all{along})")

@@ -18,7 +18,7 @@ from mtmc.rewrite.body import Body, Node
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import is_one
 from mtmc.rewrite.templates import row_online
-from mtmc.rewrite.templates.row_extremes import PLACES
+from mtmc.rewrite.templates.row_extremes import ONE_ROW, PLACES
 from mtmc.rewrite.templates.row_parts import Shares, as_one, leave
 from mtmc.rewrite.templates.row_passes import deviations_alone, whole
 from mtmc.rewrite.templates.rows import Layout
@@ -81,7 +81,7 @@ def exchange(
     writer.line("    pass")
     if rounds == 1:
         writer.line("shares = tl.arange(0, SHARES)[None, :]")
-    at_hand = Shares("row_mask & (shares < SPLIT)", "BLOCK_COLS", "SHARES", ', cache_modifier=".cg"')
+    at_hand = Shares("row_mask & (shares < SPLIT)", "BLOCK_COLS", "SHARES", ONE_ROW, ', cache_modifier=".cg"')
     as_one(writer, layout, reductions, at_hand)
 
 
