@@ -69,5 +69,10 @@ def test_as_many_loads_go_ahead_as_registers_hold(columns: int, dtype: str, warp
 
 
 def test_a_kernel_that_loads_ahead_is_right() -> None:
-    way = {"name": "ahead", "source": REFERENCE.format(columns=4096, dtype="float32"), "ways": [["fuse"]], "whole": True}
+    way = {
+        "name": "ahead",
+        "source": REFERENCE.format(columns=4096, dtype="float32"),
+        "ways": [["fuse"]],
+        "whole": True,
+    }
     assert interpret([way]) == {"ahead": None}

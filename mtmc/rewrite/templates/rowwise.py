@@ -60,6 +60,12 @@ norm of 112 x 64 x 512 x 512 by 1024, 2048 and 4096 at a time, H200: 5.57, 7.03 
 6.52; batch norm of 4.3 GB: 3.35 and 3.46 by 1024 and 2048."""
 
 
+MAX_SPLIT_OF_TILES = 256
+"""Programs of rows that lie side by side: each reads what all the others have found of 32 rows. A module whose batch norm is
+of 32 channels, channels last, 63 million numbers, H200: by 256, 512 and 1024 programs 0.793, 0.865 and 0.942 ms with 32
+columns at a time, 0.758, 0.775 and 0.869 with 64."""
+
+
 STRETCH, MOST_BESIDE = 256, 8
 """Bytes, and groups. A transposed convolution, GELU and a norm of 8 groups of 8 channels, 128 images of 258 x 258, fp32: by
 1, 4 and 8 groups a program, the last two with four programs a row, 9.95, 7.04 and 6.94 ms on an H100, and with one program a
@@ -208,7 +214,7 @@ def looping(graph: Graph, body: Body, layout: Layout) -> dict[str, int | str]:
     columns, passes = max(layout.cols, default=1), loops(body, layout)
     kept = sum(2 if node.operation == "deviations" or node.operation.startswith("arg") else 1 for node in passes[0][0])
     block, warps = 4096 if kept <= 1 else 2048, 8
-    if kept > 1 and not layout.before and _are_floats(graph, body, layout):
+    if kept > 1 and inner == 1 and not layout.before and _are_floats(graph, body, layout):
         block = MOMENTS_OF_FLOATS
     if inner == 1 and len(passes) > 1 and MAX_REGISTER_COLUMNS < columns <= CACHED_COLUMNS:
         block, warps = 8192, 32
@@ -235,4 +241,5 @@ def _split(body: Body, layout: Layout, block_rows: int) -> int:
         return 1
     programs, columns = -(-max(layout.rows, default=1) // block_rows), max(layout.cols, default=1)
     elements, least = columns * block_rows, (2 if layout.before else 4) * MAX_REGISTER_COLUMNS
-    return shares(programs, 4, lambda split: split <= MAX_SPLIT and elements // (split // 4) > least)
+    most = MAX_SPLIT if block_rows == 1 else MAX_SPLIT_OF_TILES
+    return shares(programs, 4, lambda split: split <= most and elements // (split // 4) > least)
