@@ -46,10 +46,10 @@ ACROSS = "torch.randn(a, b, d, c).transpose(2, 3)"
 TWO_ACROSS = "torch.randn(a, c, d, b).permute(0, 3, 1, 2)"
 FAR = "torch.randn(b, c, d, a).permute(3, 0, 1, 2)"
 ROWS = {
-    # (a d) rows of b columns lie side by side in 32s: 64 programs of 8192 x 32 numbers.
+    # 32 rows side by side: more than 256 programs would read what all of them found.
     "at_most_256_share_tiles": (
         "torch.softmax(x, 1)",
-        "1, 4194304, 32",
+        "1, 4194304, 1, 32",
         {"passes": "loop", "block_rows": 32, "split": 256},
     ),
     "shared_columns": ("x.sum(1)", "4, 8192, 8, 64", {"passes": "loop", "block_rows": 32, "split": 4}),
