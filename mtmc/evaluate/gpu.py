@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mtmc.errors import ConfigError
+from mtmc.evaluate.allowance import seconds_for
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.baselines import BaselineFile
 from mtmc.evaluate.compiling.build import Built
@@ -57,7 +58,8 @@ class GpuSettings(EvaluatorSettings):
     """Settings of the GPU evaluator.
 
     devices: CUDA indices, e.g. "0,1"; empty: every visible GPU. builders: builds at the same time; 0: one for each core.
-    timeout_s: wall seconds that one gate of one candidate may take, without what the evaluator does by itself.
+    timeout_s: seconds that one gate of one candidate may take, without what the evaluator does by itself: of a core in a
+        build, of the wall on a GPU. A version of many calls may take more, see `seconds_for`.
     memory_mib: MiB that a candidate's process may take.
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
     sandbox: "auto" takes what protections there are, "strict" refuses to run without one of them, "off" takes none.
@@ -212,6 +214,7 @@ class GpuEvaluator(ThreadedEvaluator):
         of that worker, in which the baseline is compiled already."""
         self._builds.start()
         settings, compiles = self._settings, baseline.startswith(("compile", LIBRARY))
+        limit_s = seconds_for(settings.timeout_s, request.source)
         waited = time.perf_counter()
         with self._workers.one_for(source_hash(request.task.source), wanted) as worker:
             queued, begun = time.perf_counter() - waited, time.perf_counter()
@@ -221,7 +224,7 @@ class GpuEvaluator(ThreadedEvaluator):
                 source=request.source,
                 depth=request.depth,
                 check_variants=settings.check_variants,
-                limit_s=max(settings.compile_s, settings.timeout_s) if compiles else settings.timeout_s,
+                limit_s=max(settings.compile_s, limit_s) if compiles else limit_s,
                 baseline=baseline,
                 profile=settings.profile,
             )

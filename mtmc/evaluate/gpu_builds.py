@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.allowance import PATIENCE, seconds_for
 from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.compiling.build import Built, build, ready, warm
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
@@ -75,6 +76,7 @@ class Builds:
                         sandbox=sandbox_mode(settings.sandbox),
                         writable=(settings.cache,),
                         cores=settings.cores,
+                        patience=PATIENCE,
                     )
                 )
                 self._pool.run(ready, {})
@@ -108,8 +110,9 @@ class Builds:
 
     def _built_once(self, source: str, arguments: Mapping[str, object]) -> Built | Outcome:
         """One job of the build."""
-        result = self.start().run(build, arguments)
-        return taken("build", result, source, self._settings.timeout_s, self._settings.memory_mib)
+        limit_s = seconds_for(self._settings.timeout_s, source)
+        result = self.start().run(build, arguments, limit_s)
+        return taken("build", result, source, limit_s, self._settings.memory_mib)
 
     def imports(self, source: str) -> Outcome | None:
         """See `protocols.Evaluator.imports`."""

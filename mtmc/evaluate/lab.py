@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mtmc.errors import ConfigError
+from mtmc.evaluate.allowance import PATIENCE, seconds_for
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.check.check import check, weaknesses
@@ -67,9 +68,6 @@ Passed = TypeVar("Passed")
 LOOKING_BACK: dict[Depth, float] = {"screen": 0.15e6, "verify": 3e6, "profile": 0.0}
 """Interpreter microseconds that a depth spends on what earlier launches leave for the spot checks of later ones."""
 
-PATIENCE = 6.0
-"""Times its limit of a core's time after which a gate is ended by the wall clock."""
-
 
 @dataclass(frozen=True)
 class LabSettings(EvaluatorSettings):
@@ -78,8 +76,9 @@ class LabSettings(EvaluatorSettings):
     target: instruction set to compile for: sm_80, sm_89, sm_90, sm_100, gfx942.
     hardware: name in the hardware table of the GPU to estimate for; empty: the usual one of the target.
     workers: candidates evaluated at the same time; each takes about one core.
-    timeout_s: seconds of a core that one gate may take, however busy the machine is; one that hardly works is ended after
-        `PATIENCE` times as many of the wall. memory_mib: MiB that one gate's process may map.
+    timeout_s: seconds of a core that one gate may take, however busy the machine is, and more for a version of many calls,
+        see `seconds_for`; one that hardly works is ended after `PATIENCE` times as many of the wall.
+    memory_mib: MiB that one gate's process may map.
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
     sandbox: how candidates are kept inside: "auto" (by all that works here), "strict" (not at all unless everything does;
         `mtmc doctor` lists it), "off" (limits of time, memory and output only).
@@ -331,6 +330,7 @@ class LabEvaluator(ThreadedEvaluator):
         profile: None: the pool's. folder: see `Pool.run`.
         """
         version = {"task": request.task, "source": request.source}
-        result = pool.run(function, {**version, **arguments}, profile=profile, folder=folder)
+        limit_s = seconds_for(self._settings.timeout_s, request.source)
+        result = pool.run(function, {**version, **arguments}, limit_s, profile, folder)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
-        return taken(stage, result, request.source, self._settings.timeout_s, self._settings.memory_mib)
+        return taken(stage, result, request.source, limit_s, self._settings.memory_mib)
