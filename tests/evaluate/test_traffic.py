@@ -15,10 +15,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtmc.evaluate.counting.sample import borders, sample_programs, sample_weights
+from mtmc.evaluate.counting.sample import borders, sample_programs, sample_weights, turn, turn_weights
 from tests.interpreter import interpreted
 
-CASES = '''
+PLANES = (
+    (1600, 0, 300),
+    (1568, 0, 300),
+    (1792, 0, 300),
+    (900, 0, 300),
+    (257, 0, 300),
+    (520, 0, 300),
+    (3073, 0, 300),
+    (1600, 145, 155),
+    (257, 130, 170),
+)
+"""Numbers of each of 300 planes, and which of them are copied, from the first to the one behind the last."""
+
+CASES = (
+    f"PLANES = {PLANES}"
+    + '''
 import json, os
 import torch, triton
 import triton.language as tl
@@ -46,6 +61,15 @@ def told_by_one(x, out, total, n, BLOCK: tl.constexpr):
     tl.store(out + offsets, number)
     if tl.program_id(0) == 0:
         tl.store(total + tl.arange(0, 16), tl.arange(0, 16) + tl.sum(number))
+
+
+@triton.jit
+def planes(x, y, n, first, last, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Planes of n numbers, each of some programs, the last of which has little left; only those from first to last."""
+    plane, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
+    offsets = part * BLOCK + tl.arange(0, BLOCK)
+    inside = (offsets < n) & (plane >= first) & (plane < last)
+    tl.store(y + plane * n + offsets, tl.load(x + plane * n + offsets, mask=inside), mask=inside)
 
 
 @triton.jit
@@ -303,13 +327,17 @@ def usable_afterwards():
     return bool(torch.equal(z, x + y))
 
 
-out = {"sampled": {}, "exact": {}, "ops": {}}
+out = {"sampled": {}, "exact": {}, "ops": {}, "planes": []}
 with fake_tensors():
     for name, case in (LAUNCHES | BIG).items():
         forward = case(shapes)
         out["sampled"][name] = count_traffic(forward, [], Limits(programs=8))[0]
     told = launch(told_by_one, (256,), *shapes((1 << 18,), (1 << 18,), (16,)), 1 << 18, BLOCK=1024)
     out["told by one"] = [count_traffic(told, [], Limits(programs=each))[0] for each in (1, 8)]
+    for n, *which in PLANES:
+        parts = triton.cdiv(n, 256)
+        forward = launch(planes, (300 * parts,), *shapes((900, n), (900, n)), n, *which, PARTS=parts, BLOCK=256)
+        out["planes"].append(count_traffic(forward, [], Limits(programs=8))[0])
     out["again"] = count_traffic(LAUNCHES["ragged matmul"](shapes), [], Limits(programs=8))[0]
     for name, forward in ops().items():
         out["ops"][name] = count_traffic(forward, [])
@@ -325,6 +353,7 @@ out["refusals"] = refusals()
 out["usable"] = usable_afterwards()
 print("RECORDS" + json.dumps(out))
 '''
+)
 
 
 @pytest.fixture(scope="module")
@@ -333,6 +362,16 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     script = tmp_path_factory.mktemp("traffic") / "cases.py"
     script.write_text(CASES)
     return dict(json.loads(interpreted(script).rpartition("RECORDS")[2]))
+
+
+@pytest.mark.parametrize("at", range(len(PLANES)))
+def test_programs_of_planes_are_counted_as_many_as_there_are_of_each(counted: dict[str, Any], at: int) -> None:
+    """Seven, two, three and thirteen programs a plane. Where some planes in the middle are copied and no others, their
+    programs do not stand for all."""
+    n, first, last = PLANES[at]
+    wanted = 4 * n * (last - first)
+    assert counted["planes"][at]["unique_read"] == pytest.approx(wanted, rel=0.01 if last - first == 300 else 2.0)
+    assert counted["planes"][at]["unique_read"] == counted["planes"][at]["unique_written"]
 
 
 def whole_sectors(size: int) -> int:
@@ -534,6 +573,48 @@ def test_no_borders_are_looked_for_where_each_does_its_own_amount_or_along_sever
     indices = [index for index, _ in sample_programs((1000, 1, 1), 12)]
     assert list(borders((1000, 1, 1), lambda a, b: False, indices)) == []
     assert list(borders((50, 20, 1), lambda a, b: a < 9 or b > 9, [0, 500, 10, 999])) == []
+
+
+ENDS = "f" + "m" * 5 + "e"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "length"),
+    [
+        (ENDS * 300, 7),  # the first, the middle and the last of each image
+        ("ab" * 40, 2),
+        (("a" * 31 + "b") * 64, 32),
+        ("x" + ("ab" * 600)[1:-1] + "y", 2),  # the first and the last have something to do besides
+        ("a" * 1000, 0),
+        ("a" * 400 + "b" * 600, 0),  # two stretches
+        ("a" * 450 + ENDS * 14 + "b" * 450, 0),  # a few in the middle are none of the others
+        ("abcde" * 100, 5),
+        ("".join(map(chr, range(1000, 1500))), 0),  # each does its own
+        (("a" * 40 + "b") * 64, 0),  # longer than is looked for
+    ],
+)
+def test_programs_that_come_in_turns_are_told_by_one_turn(kinds: str, length: int) -> None:
+    sampled = {index: kinds[index] for index, _ in sample_programs((len(kinds), 1, 1), 12)}
+    run = list[int]()
+
+    def kind_of(index: int) -> str:
+        run.append(index)
+        return kinds[index]
+
+    found = turn((len(kinds), 1, 1), sampled, kind_of)
+    assert len(run) <= 35
+    assert (0 if found is None else len(found)) == length
+    if found is not None:
+        indices = [*sampled, *(index for index in found if index not in sampled)]
+        weights = turn_weights((len(kinds), 1, 1), found, indices)
+        assert sum(weights) == pytest.approx(len(kinds))
+        for kind in {*kinds}:
+            counted = sum(weight for index, weight in zip(indices, weights, strict=True) if kinds[index] == kind)
+            assert counted == pytest.approx(kinds.count(kind), abs=2)
+
+
+def test_no_turns_are_looked_for_along_several_axes() -> None:
+    assert turn((50, 20, 1), {500: "a", 10: "b", 13: "a"}, lambda index: "ab"[index % 2]) is None
 
 
 @settings(max_examples=60, deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from mtmc.evaluate.counting.intercepting import Launched, constexprs_of, interce
 from mtmc.evaluate.counting.interpreter_parts import patched_language
 from mtmc.evaluate.counting.meter import Meter
 from mtmc.evaluate.counting.program import Program
-from mtmc.evaluate.counting.sample import borders, sample_programs, sample_weights
+from mtmc.evaluate.counting.sample import borders, sample_programs, sample_weights, turn, turn_weights
 from mtmc.evaluate.counting.storages import Storages
 from mtmc.evaluate.counting.tally import Record, Tally, summary
 
@@ -26,6 +26,8 @@ _CACHED = 4 << 20  # bytes of one storage that stay in the last cache of every G
 
 _OFTEN = 1.5
 """Times that all bytes of a storage are read from which on it is looked into who reads them again."""
+TURN_WORK = 2.0
+"""Times the work of a sample that is spent on programs that come in turns."""
 _NO_NEIGHBOURS: Record = {"window_read": {}, "trailing": 0, "trailing_read": 0.0}
 
 
@@ -140,7 +142,8 @@ class Launches:
         program.shares = shares_of(self.meter.counters.raised, total)
         program.common = common_of(self.meter.counters.raised)
         # What one does may hang on which of those it is that raise the same counter.
-        return self._with_borders(program, self._run_some(program) if {*program.shares.values()} - {total} else tallies)
+        tallies = self._run_some(program) if {*program.shares.values()} - {total} else tallies
+        return self._with_a_turn(program, tallies) or self._with_borders(program, tallies)
 
     def _run_some(self, program: Program) -> dict[int, Tally]:
         tallies: dict[int, Tally] = {}
@@ -153,15 +156,32 @@ class Launches:
             work += tallies[index].work
         return tallies
 
+    def _with_a_turn(self, program: Program, tallies: Mapping[int, Tally]) -> dict[int, Tally]:
+        """Those and all of one turn, where programs come in turns of a few kinds; else none."""
+        run, work = dict(tallies), 0.0
+
+        def kind_of(index: int) -> Hashable:
+            nonlocal work
+            if work > TURN_WORK * self.limits.work:
+                return index  # as no other: it ends the search
+            run[index] = program.run(index, self.limits.program_work)
+            work += run[index].work
+            return _kind(run[index])
+
+        program.turn = turn(program.size, {index: _kind(tally) for index, tally in tallies.items()}, kind_of)
+        if program.turn is None:
+            return {}
+        return {index: tally for index, tally in run.items() if index in tallies or index in program.turn}
+
     def _with_borders(self, program: Program, tallies: dict[int, Tally]) -> dict[int, Tally]:
         """Those and, where few stretches of programs do different things, the ones at the ends of each."""
         work = sum(tally.work for tally in tallies.values())
-        alike = {index: _moved(tally) for index, tally in tallies.items()}
+        alike = {index: _kind(tally) for index, tally in tallies.items()}
         for index in borders(program.size, lambda a, b: alike[a] == alike[b], list(tallies)):
             if work > self.limits.work:
                 break
             tallies[index] = program.run(index, self.limits.program_work)
-            alike[index] = _moved(tallies[index])
+            alike[index] = _kind(tallies[index])
             work += tallies[index].work
         return tallies
 
@@ -195,7 +215,10 @@ class Launches:
         total = math.prod(program.size)
         if total == 0:
             return summary([], [], self.storages.sizes) | _NO_NEIGHBOURS | {"sampled": 0}
-        weights = sample_weights(program.size, list(tallies))
+        if program.turn is None:
+            weights = sample_weights(program.size, list(tallies))
+        else:
+            weights = turn_weights(program.size, program.turn, list(tallies))
         record = summary(list(tallies.values()), weights, self.storages.sizes)
         record["window_read"] = self._windows(program, tallies, record, total)
         record |= self._trailing(program, tallies, record)
@@ -267,9 +290,9 @@ class Launches:
         return record | _NO_NEIGHBOURS | {"program_read": 0, "sampled": programs}
 
 
-def _moved(tally: Tally) -> dict[int | None, tuple[int, int]]:
-    """Bytes of each storage that a program reads and writes."""
-    return {number: (use.unique_read, use.unique_written) for number, use in tally.uses.items()}
+def _kind(tally: Tally) -> Hashable:
+    """Bytes of each storage that a program reads and writes: those that move as many are alike."""
+    return frozenset((number, use.unique_read, use.unique_written) for number, use in tally.uses.items())
 
 
 def _doublings(total: int) -> list[int]:

@@ -17,7 +17,7 @@ class UncountableError(RuntimeError):
 
 
 class Program:
-    """One launch whose programs can be run one by one. shares: see `Counters`."""
+    """One launch whose programs can be run one by one. shares: see `Counters`. turn: see `sample.turn`."""
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Program:
         self._function = jitted.rewrite()
         self.shares: Mapping[int, int] = {}
         self.common: Collection[tuple[int, int]] = ()
+        self.turn: range | None = None
 
     def sizes(self) -> list[int]:
         """Numbers of tiles that its arguments may stand for: integers, and sizes divided by integers, rounded up."""

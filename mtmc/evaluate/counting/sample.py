@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 MOST_BORDERS = 2
 """Between programs that do different things."""
+MOST_IN_TURN, SEEN_AGAIN = 32, 3
+"""Programs after which the same come once more, and how many of those have to be seen a second time."""
+MOST_KINDS = 4
+"""Among the programs of a sample; where there are more, each does its own amount."""
 
 
 def sample_programs(size: Sequence[int], count: int) -> list[tuple[int, tuple[bool, ...]]]:
@@ -79,6 +83,49 @@ def _nearest(count: int, indices: Sequence[int]) -> list[float]:
     between = [0, *((a + b + 1) // 2 for a, b in itertools.pairwise(inside)), end]
     weights = {at: float(high - low) for at, (low, high) in zip(inside, itertools.pairwise(between), strict=True)}
     return [weights.get(index, 1.0) for index in indices]
+
+
+def turn(size: Sequence[int], sampled: Mapping[int, Hashable], kind_of: Callable[[int], Hashable]) -> range | None:
+    """Programs of one turn, where a few kinds of them come again and again in the same order, as the first, the middle and
+    the last of each image do; None where they do not, or where there is no more than one kind.
+
+    A sample that is evenly spread may hold far too many of one kind. Neighbours are run until one length of a turn is left
+    with which they, and all of the sample, agree: what a few programs in one place do tells nothing of the others without
+    that. Along one axis only, without the first and the last program, which may have more to do, or less.
+
+    sampled: kinds of those that have run, by index. kind_of: runs one.
+    """
+    end = size[0] - 1
+    inside = {index: kind for index, kind in sampled.items() if 0 < index < end}
+    if size[0] != math.prod(size) or not 1 < len({*inside.values()}) <= MOST_KINDS:
+        return None
+    start = max(1, min(next(iter(inside)), end - MOST_IN_TURN - SEEN_AGAIN))
+    seen: list[Hashable] = []
+    lengths = list(range(2, MOST_IN_TURN + 1))
+    for index in range(start, min(end, start + MOST_IN_TURN + SEEN_AGAIN)):
+        seen.append(inside[index] if index in inside else kind_of(index))
+        lengths = [length for length in lengths if _agrees(length, start, seen, inside)]
+        if not lengths:
+            return None
+        if len(seen) >= lengths[0] + SEEN_AGAIN:
+            return range(start, start + lengths[0])
+    return None
+
+
+def _agrees(length: int, start: int, seen: Sequence[Hashable], sampled: Mapping[int, Hashable]) -> bool:
+    """Whether a turn of so many programs gives all kinds that are known: of neighbours from `start` on, and of a sample."""
+    if len(seen) > length and seen[-1] != seen[-1 - length]:
+        return False
+    places = ((index - start) % length for index in sampled)
+    return all(place >= len(seen) or seen[place] == kind for place, kind in zip(places, sampled.values(), strict=True))
+
+
+def turn_weights(size: Sequence[int], found: range, indices: Sequence[int]) -> list[float]:
+    """As `sample_weights` where programs come in turns, of which one has run: its programs stand for all but the first and
+    the last, where these have run."""
+    alone = {0, size[0] - 1}.intersection(indices)
+    each = (size[0] - len(alone)) / len(found)
+    return [1.0 if index in alone else each if index in found else 0.0 for index in indices]
 
 
 def borders(size: Sequence[int], same: Callable[[int, int], bool], indices: Sequence[int]) -> Iterator[int]:
