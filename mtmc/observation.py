@@ -71,6 +71,11 @@ class RunFacts:
     knowledge: tuple[Entry, ...] = ()
     memory_tokens: int = 0
 
+    def is_behind(self, runtime_ms: float | None) -> bool:
+        """Whether a baseline is faster than a version that takes so many milliseconds; None: it has no runtime."""
+        known = [each.runtime_ms for each in self.baselines.values() if each.ok and each.runtime_ms is not None]
+        return runtime_ms is None or min(known, default=runtime_ms) < runtime_ms
+
 
 @dataclass(frozen=True)
 class Relatives:

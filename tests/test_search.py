@@ -234,6 +234,19 @@ def test_reaching_the_roofline_ends_the_search() -> None:
     )
 
 
+@pytest.mark.parametrize(("behind", "goes_on"), [(1e-9, True), (1e9, False)])
+def test_reaching_the_roofline_is_not_enough_while_a_baseline_is_faster(behind: float, goes_on: bool) -> None:
+    """behind: milliseconds that the baseline takes; one without a runtime is none."""
+
+    class Compared(FakeEvaluator):
+        def baselines(self, task: Task) -> dict[str, Outcome]:
+            return {"library": Outcome("unsupported"), "torch.compile": Outcome("ok", runtime_ms=behind)}
+
+    result = fake(Compared(), budget=Budget(evaluations=60, roofline=0.2))
+    assert result.tree.best.outcome.metrics["roofline"] >= 0.2
+    assert (result.finished == "60 evaluations are spent") == goes_on
+
+
 @pytest.mark.parametrize("depth", [0, 1, 3])
 def test_no_version_is_deeper_than_the_budget(depth: int) -> None:
     result = fake(strategy=FakeStrategy(), budget=Budget(evaluations=40, depth=depth))

@@ -24,7 +24,7 @@ class Budget:
         left is not asked, and the search ends after the batch in flight. None: no limit.
     stagnation: end when so many questions in a row, of a coder to its model, have led to no evaluation. None: never.
     roofline: end as soon as the best version reaches this fraction of the roofline (its outcome's metric "roofline"),
-        above 0, at most 1. None: never.
+        above 0, at most 1, and no baseline that was known at the root is faster. None: never.
     """
 
     evaluations: int = 32
@@ -87,7 +87,8 @@ class Need:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run has spent so far. roofline: fraction that its best version reaches, None where that is not known.
+    """What a run has spent so far. roofline: fraction that its best version reaches, None where that is not known, or a
+    baseline is faster.
     needs: of questions that were refused."""
 
     evaluations: int

@@ -224,7 +224,8 @@ class Run:
     @property
     def spent(self) -> Spent:
         """What the ended batches and the wall clock have spent."""
-        roofline = self.tree.best.outcome.metrics.get("roofline")
+        best = self.tree.best.outcome
+        roofline = None if self.facts.is_behind(best.runtime_ms) else best.metrics.get("roofline")
         return Spent(self.evaluations, self.seconds, roofline, self.models.spent, self.models.needs)
 
     @property
