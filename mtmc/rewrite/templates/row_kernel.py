@@ -354,9 +354,10 @@ class RowKernel:
 
     def partial_names(self) -> list[str]:
         """Workspaces for each reduction that is put together from parts, by a second kernel or by programs that wait."""
+        found = [node for node in self.reductions if node.name not in self.picked]
         if self.split == 1 and not self.shared:
             return [f"{node.name}_parts" for node in self.totals if node.kind == "reduce"]
-        return [name for node in self.reductions if node.name not in self.picked for name in row_parts.workspaces(node)]
+        return [name for node in found for name in row_parts.workspaces(found, node)]
 
     def _store_partials(self) -> None:
         """Each program's share of a split row."""

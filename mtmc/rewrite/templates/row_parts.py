@@ -1,18 +1,18 @@
 """row_parts: what programs have found of their shares of a row, as one: by a second kernel, or by programs that wait.
 
-Each share leaves a number for each reduction in a workspace [rows, SPLIT]; a sum of squared distances leaves its own mean
-beside it, and the place of an extreme stands beside the extreme.
+Each share leaves a number for each reduction in a workspace [rows, SPLIT]. A sum of squared distances leaves its own mean
+beside it, unless the sum that this is made of is left, too; the place of an extreme stands beside the extreme.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Node
 from mtmc.rewrite.templates import row_online
 from mtmc.rewrite.templates.row_extremes import EACH_ROW, accumulator, combined, first_place
-from mtmc.rewrite.templates.row_passes import put_together, together
+from mtmc.rewrite.templates.row_passes import put_together, together, together_around
 from mtmc.rewrite.templates.rows import Layout
 from mtmc.rewrite.templates.writer import Writer
 
@@ -35,9 +35,15 @@ class Shares:
     modifier: str = ""
 
 
-def workspaces(node: Node) -> list[str]:
-    """Names of what shares of a row leave of a reduction."""
-    beside = [f"{node.name}_centres"] * (node.operation == "deviations")
+def sum_beside(reductions: Iterable[Node], node: Node) -> Node | None:
+    """Of the reductions that are found together, the sum of what a sum of squared distances is of; else None."""
+    sums = (each for each in reductions if each.operation == "sum" and each.reads()[0] == node.reads()[0])
+    return next(sums, None)
+
+
+def workspaces(reductions: Sequence[Node], node: Node) -> list[str]:
+    """Names of what shares of a row leave of one of some reductions."""
+    beside = [f"{node.name}_centres"] * (node.operation == "deviations" and sum_beside(reductions, node) is None)
     beside += [f"{node.name}_places"] * node.operation.startswith("arg")
     return [f"{node.name}_parts", *beside]
 
@@ -49,7 +55,7 @@ def leave(writer: Writer, reductions: Sequence[Node], share: str) -> None:
         writer.line(f"tl.store({node.name}_parts + {share}, {value}, mask=row_mask)")
         if value != node.name:
             writer.line(f"tl.store({node.name}_places + {share}, {node.name}, mask=row_mask)")
-        if node.operation == "deviations":
+        if f"{node.name}_centres" in workspaces(reductions, node):
             writer.line(f"tl.store({node.name}_centres + {share}, {node.name}_centre, mask=row_mask)")
 
 
@@ -69,7 +75,11 @@ def as_one(writer: Writer, layout: Layout, reductions: Sequence[Node], shares: S
     for node in reductions:
         name = node.name
         read(node, "parts", f"{name}_share", accumulator(writer.body, node)[0])
-        if node.operation == "deviations":
+        if node.operation == "deviations" and (total := sum_beside(reductions, node)) is not None:
+            writer.line(f"{name}_means = {total.name}_share / tl.maximum(widths, 1)")
+            writer.line(f"{name}_centre = {total.name} / {cols}")
+            together_around(writer, name, f"{name}_means", f"{name}_share", "widths", shares.along)
+        elif node.operation == "deviations":
             read(node, "centres", f"{name}_means", "0.0")
             put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols, shares.along)
         elif node.operation.startswith("arg"):

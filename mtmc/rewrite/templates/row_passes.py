@@ -83,10 +83,12 @@ def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: st
     variables[name] = name
 
 
-def deviations_alone(writer: Writer, node: Node, value: str, cols: str) -> None:
-    """Squared distances of one piece of the rows, which is held in registers, to its own mean, `{name}_centre`."""
+def deviations_alone(writer: Writer, node: Node, value: str, cols: str, total: str = "") -> None:
+    """Squared distances of one piece of the rows, which is held in registers, to its own mean, `{name}_centre`. total: the
+    piece's sum, where that is known."""
     name, width = node.name, f"tl.minimum({cols} - start, BLOCK_COLS)"
-    writer.line(f"{name}_centre = tl.sum({_guarded(writer, node, value)}, axis=1, keep_dims=True) / {width}")
+    total = total or f"tl.sum({_guarded(writer, node, value)}, axis=1, keep_dims=True)"
+    writer.line(f"{name}_centre = {total} / {width}")
     writer.line(f"{name}_apart = tl.where(mask, {value} - {name}_centre, 0.0)")
     writer.line(f"{name} = tl.sum({name}_apart * {name}_apart, axis=1, keep_dims=True)")
 
@@ -153,6 +155,11 @@ def put_together(
     at_least_one = total if total.isidentifier() else f"tl.maximum({total}, 1)"
     writer.line(f"{name}_weighed = {means} * {counts}")
     writer.line(f"{name}_centre = tl.sum({name}_weighed{along}) / {at_least_one}")
+    together_around(writer, name, means, deviations, counts, along)
+
+
+def together_around(writer: Writer, name: str, means: str, deviations: str, counts: str, along: str = EACH_ROW) -> None:
+    """As `put_together`, where the mean of all is known: `{name}_centre`."""
     writer.line(f"{name}_off = {means} - {name}_centre")
     writer.line(f"{name}_all = {deviations} + {counts} * {name}_off * {name}_off")
     writer.line(f"{name} = tl.sum({name}_all{along})")

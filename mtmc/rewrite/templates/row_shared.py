@@ -19,7 +19,7 @@ from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import is_one
 from mtmc.rewrite.templates import row_online
 from mtmc.rewrite.templates.row_extremes import ONE_ROW, PLACES
-from mtmc.rewrite.templates.row_parts import Shares, as_one, leave
+from mtmc.rewrite.templates.row_parts import Shares, as_one, leave, sum_beside
 from mtmc.rewrite.templates.row_passes import deviations_alone, whole
 from mtmc.rewrite.templates.rows import Layout
 from mtmc.rewrite.templates.writer import Writer
@@ -71,7 +71,9 @@ def exchange(
             top = layout.online[node.name]
             row_online.alone(writer, next(each for each in reductions if each.name == top), node, values[top])
         elif node.operation == "deviations":
-            deviations_alone(writer, node, values[node.name], writer.size(layout.cols))
+            total = sum_beside(reductions, node)
+            known = "" if total is None else total.name
+            deviations_alone(writer, node, values[node.name], writer.size(layout.cols), known)
         else:
             whole(writer, node, values[node.name], {}, writer.size(layout.cols))
     leave(writer, reductions, "rows * SPLIT + share")
