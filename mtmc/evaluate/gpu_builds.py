@@ -111,7 +111,7 @@ class Builds:
     def _built_once(self, source: str, arguments: Mapping[str, object]) -> Built | Outcome:
         """One job of the build."""
         limit_s = seconds_for(self._settings.timeout_s, source)
-        result = self.start().run(build, arguments, limit_s)
+        result = self.start().run(build, arguments, timeout_s=limit_s)
         return taken("build", result, source, limit_s, self._settings.memory_mib)
 
     def imports(self, source: str) -> Outcome | None:

@@ -331,6 +331,6 @@ class LabEvaluator(ThreadedEvaluator):
         """
         version = {"task": request.task, "source": request.source}
         limit_s = seconds_for(self._settings.timeout_s, request.source)
-        result = pool.run(function, {**version, **arguments}, limit_s, profile, folder)
+        result = pool.run(function, {**version, **arguments}, timeout_s=limit_s, profile=profile, folder=folder)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
         return taken(stage, result, request.source, limit_s, self._settings.memory_mib)
