@@ -76,7 +76,7 @@ class LabSettings(EvaluatorSettings):
     target: instruction set to compile for: sm_80, sm_89, sm_90, sm_100, gfx942.
     hardware: name in the hardware table of the GPU to estimate for; empty: the usual one of the target.
     workers: candidates evaluated at the same time; each takes about one core.
-    timeout_s: seconds of a core that one gate may take, however busy the machine is, and more for a version of many calls,
+    timeout_s: seconds of a core that one gate may take, however busy the machine is, and a build of many calls more,
         see `seconds_for`; one that hardly works is ended after `PATIENCE` times as many of the wall.
     memory_mib: MiB that one gate's process may map.
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
@@ -330,7 +330,9 @@ class LabEvaluator(ThreadedEvaluator):
         profile: None: the pool's. folder: see `Pool.run`.
         """
         version = {"task": request.task, "source": request.source}
-        limit_s = seconds_for(self._settings.timeout_s, request.source)
+        limit_s = self._settings.timeout_s
+        if stage == "build":  # what cannot be interpreted in that time mostly cannot in eight times as much
+            limit_s = seconds_for(limit_s, request.source)
         result = pool.run(function, {**version, **arguments}, timeout_s=limit_s, profile=profile, folder=folder)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
         return taken(stage, result, request.source, limit_s, self._settings.memory_mib)
