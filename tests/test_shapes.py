@@ -299,3 +299,26 @@ def test_a_module_with_a_state_draws_no_weights_and_leaves_the_state_alone() -> 
     ):
         with pytest.raises(TaskError, match="its state is not that of its Model"):
             held(HELD, Variant("full"), "held", wrong)
+
+
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "order"),
+    [
+        ((2, 3, 4, 5), torch.float32, torch.contiguous_format),
+        ((2, 3, 4, 5), torch.float16, torch.channels_last),
+        ((4, 7), torch.bfloat16, torch.contiguous_format),
+        ((2, 3, 4, 5, 6), torch.float64, torch.channels_last_3d),
+    ],
+)
+def test_a_batch_norm_without_data_has_the_shapes_that_torch_gives_it(
+    shape: tuple[int, ...], dtype: torch.dtype, order: torch.memory_format, trains: bool
+) -> None:
+    x = torch.empty(shape, dtype=dtype, device="meta").contiguous(memory_format=order)
+    each = [torch.empty(shape[1], dtype=dtype, device="meta") for _ in range(4)]
+    wanted = torch.ops.aten.native_batch_norm.default(x, *each, trains, 0.1, 1e-5)
+    with Meter() as meter:
+        found = torch.ops.aten.native_batch_norm.default(x, *each, trains, 0.1, 1e-5)
+    assert meter.ops == 1
+    for mine, torchs in zip(found, wanted, strict=True):
+        assert (mine.shape, mine.dtype, mine.stride()) == (torchs.shape, torchs.dtype, torchs.stride())

@@ -68,6 +68,9 @@ class Footprint:
     constant: bool = False
 
 
+_BATCH_NORM = torch.ops.aten.native_batch_norm.default
+
+
 class TooLargeError(Exception):
     """A run that was stopped because it went over its limits."""
 
@@ -92,7 +95,7 @@ class Meter(TorchDispatchMode):
         kwargs = kwargs or {}
         if args and isinstance(args[0], list | tuple) and args[0] and all(type(size) is int for size in args[0]):
             self._count_elements(math.prod(args[0]))  # A factory's size, before it takes the memory.
-        out = func(*args, **kwargs)
+        out = _normalized(*args) if func is _BATCH_NORM and args[0].is_meta else func(*args, **kwargs)
         tensors = flat_tensors(out)
         packet = getattr(func, "overloadpacket", None)
         macs = flop_registry[packet](*args, **kwargs, out_val=out) // 2 if packet in flop_registry else 0
@@ -117,6 +120,14 @@ class Meter(TorchDispatchMode):
         self.elements = max(self.elements, elements)
         if elements > self.limits.elements:
             raise TooLargeError(f"a tensor of {elements} elements")
+
+
+def _normalized(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
+    """What a batch norm gives for a tensor without data: torch finds that out operation by operation, which took two thirds
+    of the time of a ResNet-101's trials."""
+    kept = torch.promote_types(x.dtype, torch.float32)
+    statistics = (x.new_empty(x.shape[1], dtype=kept) for _ in range(2))
+    return torch.empty_like(x), *statistics
 
 
 def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
