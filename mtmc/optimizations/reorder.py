@@ -219,6 +219,6 @@ def _held_by_some(version: Version, stage: Stage, layout: Layout) -> list[tuple[
             sharing(piece),
             f"share each row of the {stage.title} kernel among programs that hold {piece} columns and wait for each other",
         )
-        for piece in pieces_of(layout)
+        for piece in pieces_of(layout, version.hardware.sms)
         if stage.setting("passes") != SHARED or piece != stage.number("block_cols")
     ]

@@ -138,6 +138,26 @@ def test_a_row_is_two_to_sixty_four_pieces() -> None:
     assert pieces(64 * 32768 + 1) == []
 
 
+@pytest.mark.parametrize(
+    ("gpu", "columns", "passes", "piece"),
+    [
+        ("H100", 64 * 8192, "shared", 8192),
+        ("L4", 64 * 8192, "shared", 16384),  # 58 multiprocessors
+        ("L4", 64 * 32768, "loop", 1024),
+    ],
+)
+def test_no_more_share_a_row_than_a_gpu_has_multiprocessors(gpu: str, columns: int, passes: str, piece: int) -> None:
+    text = source("layer_norm").replace("rows, columns = 6, 20000", f"rows, columns = 2048, {columns}")
+    task = task_from_source(text, "long")
+    start = version(task, root_plan(export_graph(task)), gpu)
+    at = start.made(after(start, "fuse")[1].plan)
+    [stage] = at.kernels()
+    assert (stage.setting("passes"), stage.number("block_cols")) == (passes, piece)
+    offered = [action.sentence for action in actions_on(at) if action.sentence.startswith("share each row")]
+    assert all("8192" not in sentence for sentence in offered)
+    assert bool(offered) == (gpu == "H100" or columns == 64 * 8192)
+
+
 class OnGpu(torch.Tensor):
     """A tensor that says that it is on a GPU."""
 

@@ -44,10 +44,11 @@ def why_not_shared(body: Body, layout: Layout) -> str | None:
     return None
 
 
-def pieces_of(layout: Layout) -> list[int]:
-    """How many columns a program may hold so that a row of the full shapes is two to `MOST_SHARES` pieces."""
+def pieces_of(layout: Layout, most: int = MOST_SHARES) -> list[int]:
+    """How many columns a program may hold so that a row of the full shapes is two to `MOST_SHARES` pieces. most: no more
+    than so many, the multiprocessors of a GPU."""
     columns = layout.cols[0] if layout.cols else 1
-    return [piece for piece in PIECES if piece < columns <= piece * MOST_SHARES]
+    return [piece for piece in PIECES if piece < columns <= piece * min(most, MOST_SHARES)]
 
 
 def begin(writer: Writer) -> None:
