@@ -19,11 +19,11 @@ def seconds_for(timeout_s: float, source: str) -> float:
     """Seconds that a gate of a version may take: a DenseNet-201 of 103 kernels, each built for several shapes, is a minute's
     work where a block is a second's.
 
-    timeout_s: as the setting has it. source: the version's file; a text that is no Python has just these.
+    timeout_s: as the setting has it. source: the version's file; a text that is no Python, or too deep, has just these.
     """
     try:
         tree = tree_of(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return timeout_s
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
     calls = sum(isinstance(node, ast.Call) for each in classes for node in ast.walk(each))

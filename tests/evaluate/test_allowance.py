@@ -56,8 +56,10 @@ def test_calls_outside_of_its_classes_do_not_count() -> None:
     assert seconds_for(10.0, version(1, "def other(x):\n" + "    x = abs(x)\n" * 500)) == 10.0
 
 
-@pytest.mark.parametrize("text", ["", "def forward(:\n", "\0"])
-def test_what_is_no_python_has_what_the_setting_says(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "def forward(:\n", "\0", "x = " + "-" * 200_000 + "1", "x = " + "a." * 100_000 + "b", "x = '\ud800'"]
+)
+def test_what_is_no_python_or_too_deep_has_what_the_setting_says(text: str) -> None:
     assert seconds_for(10.0, text) == 10.0
 
 

@@ -21,6 +21,9 @@ _COMBINE = {
     "prod": "{0} * {1}",
 }
 """How two parts of a reduction become one. A NaN is the largest and the smallest of all, but to "max"."""
+EACH_ROW, ONE_ROW = ", axis=1, keep_dims=True", ""
+"""Along what values [rows, count] are reduced, as arguments; those of one row to a scalar. Of a [1, 1] that columns use,
+Triton 3.6 makes all columns in each thread, and moves them through shared memory: 52 ms in place of 3.8."""
 PLACES = {"argmax": "amax", "argmin": "amin"}
 """What stands at the place that is looked for."""
 
@@ -36,11 +39,6 @@ def accumulator(body: Body, node: Node) -> tuple[str, str]:
     if operand is not None and operand.compute == "int":
         return _IDENTITY_OF_WHOLE[operation], "tl.int64"
     return IDENTITY[operation], "tl.float32"
-
-
-EACH_ROW, ONE_ROW = ", axis=1, keep_dims=True", ""
-"""Along what values [rows, count] are reduced, as arguments; those of one row to a scalar. Of a [1, 1] that columns use,
-Triton 3.6 makes all columns in each thread, and moves them through shared memory: 52 ms in place of 3.8."""
 
 
 def reduced(writer: Writer, operation: str, values: str, name: str, floats: bool, along: str = EACH_ROW) -> None:

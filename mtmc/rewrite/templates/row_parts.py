@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mtmc.rewrite.body import Node
 from mtmc.rewrite.templates import row_online
 from mtmc.rewrite.templates.row_extremes import EACH_ROW, accumulator, combined, first_place
-from mtmc.rewrite.templates.row_passes import put_together, together, together_around
+from mtmc.rewrite.templates.row_passes import at_least_one, put_together, together, together_around
 from mtmc.rewrite.templates.rows import Layout
 from mtmc.rewrite.templates.writer import Writer
 
@@ -77,7 +77,7 @@ def as_one(writer: Writer, layout: Layout, reductions: Sequence[Node], shares: S
         read(node, "parts", f"{name}_share", accumulator(writer.body, node)[0])
         if node.operation == "deviations" and (total := sum_beside(reductions, node)) is not None:
             writer.line(f"{name}_means = {total.name}_share / tl.maximum(widths, 1)")
-            writer.line(f"{name}_centre = {total.name} / {cols}")
+            writer.line(f"{name}_centre = {total.name} / {at_least_one(cols)}")
             together_around(writer, name, f"{name}_means", f"{name}_share", "widths", shares.along)
         elif node.operation == "deviations":
             read(node, "centres", f"{name}_means", "0.0")

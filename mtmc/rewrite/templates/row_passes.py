@@ -152,10 +152,14 @@ def put_together(
     means, deviations, counts: variables. total: number of columns. along: see `EACH_ROW`. Leaves the mean in
     `{name}_centre`.
     """
-    at_least_one = total if total.isidentifier() else f"tl.maximum({total}, 1)"
     writer.line(f"{name}_weighed = {means} * {counts}")
-    writer.line(f"{name}_centre = tl.sum({name}_weighed{along}) / {at_least_one}")
+    writer.line(f"{name}_centre = tl.sum({name}_weighed{along}) / {at_least_one(total)}")
     together_around(writer, name, means, deviations, counts, along)
+
+
+def at_least_one(count: str) -> str:
+    """A number of columns as a divisor: none where a program has no share of a row."""
+    return count if count.isidentifier() else f"tl.maximum({count}, 1)"
 
 
 def together_around(writer: Writer, name: str, means: str, deviations: str, counts: str, along: str = EACH_ROW) -> None:

@@ -29,7 +29,7 @@ SHARED = "shared"
 MOST_SHARES = 64
 """Programs of a row at most. A GPU with fewer multiprocessors might never end: launchers refuse it."""
 PIECES = (8192, 16384, 32768)
-"""Columns that a program holds, of fp32 numbers 32 in a thread."""
+"""Columns that a program holds, 64 in a thread."""
 TURNS = "turns"
 
 
