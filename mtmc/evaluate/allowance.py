@@ -12,7 +12,7 @@ it from its core it loses nothing before that: beside networks that were being a
 minute on an H200's host, and the fastest version of a ResNet-101 was not handed out."""
 CALLS = 48
 """Of the class of a version, for which the seconds of a setting are meant; with more, a version has as many times more."""
-MOST = 8.0
+MOST = 4.0
 
 
 def seconds_for(timeout_s: float, source: str) -> float:

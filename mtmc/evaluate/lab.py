@@ -331,7 +331,7 @@ class LabEvaluator(ThreadedEvaluator):
         """
         version = {"task": request.task, "source": request.source}
         limit_s = self._settings.timeout_s
-        if stage == "build":  # what cannot be interpreted in that time mostly cannot in eight times as much
+        if stage == "build":  # what cannot be interpreted in that time mostly cannot in four times as much
             limit_s = seconds_for(limit_s, request.source)
         result = pool.run(function, {**version, **arguments}, timeout_s=limit_s, profile=profile, folder=folder)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
