@@ -207,6 +207,13 @@ class Coder(Protocol):
         same way is not legal.
         """
 
+    def ahead(self, task: Task, plan: str | None, hardware: str) -> None:
+        """Find out beforehand what `actions` of the root, which has this plan, will ask for. Nothing hangs on it.
+
+        Called in a thread while the root is evaluated; `actions` only when it has ended.
+        """
+        return
+
     def guards(self, task: Task) -> str | None:
         """What its versions of a task hold for, as `mtmc.rewrite.guards` writes it; None where nothing is known of that.
 

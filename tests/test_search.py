@@ -75,6 +75,44 @@ def ends(result: SearchResult) -> list[Any]:
     return rows
 
 
+# what a coder finds out while the root is evaluated
+
+
+@dataclass(frozen=True)
+class Ahead(FakeCoder):
+    """Looks ahead for a while, and fails then where it should."""
+
+    fails: bool = False
+    told: list[tuple[str, str | None, str]] = field(default_factory=list)
+    seen_at: list[int] = field(default_factory=list)
+
+    def ahead(self, task: Task, plan: str | None, hardware: str) -> None:
+        time.sleep(0.2)
+        self.told.append((task.name, plan, hardware))
+        if self.fails:
+            raise ValueError("of no use")
+
+    def actions(self, observation: Observation, failures: Sequence[tuple[str | None, Outcome]]) -> list[Action]:
+        self.seen_at.append(len(self.told))
+        return super().actions(observation, failures)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_coder_looks_ahead_once_before_actions_are_asked_for_and_nothing_hangs_on_it(fails: bool) -> None:
+    coder = Ahead(fails=fails)
+    evaluator = FakeEvaluator()
+    result, plain = fake(evaluator, coder, budget=8, seed=3), fake(budget=8, seed=3)
+    assert coder.told == [(FAKE_TASK.name, result.tree.root.plan, evaluator.hardware)]
+    assert {*coder.seen_at} == {1}
+    assert canonical_json(result) == canonical_json(plain)
+
+
+def test_no_coder_looks_ahead_where_no_version_may_be_made() -> None:
+    coder = Ahead()
+    fake(coder=coder, budget=Budget(evaluations=8, depth=0))
+    assert coder.told == []
+
+
 # the same seed, the same tree
 
 

@@ -34,6 +34,11 @@ def moves_on(seen: Observation | EditRequest) -> Mapping[str, Move]:
     return _moves(seen.task, seen.plan, seen.hardware, *_known(seen), tuple(KINDS.values()))
 
 
+def moves_ahead(task: Task, plan: str, gpu: str) -> None:
+    """List the moves of a version of which nothing has been seen yet. Raises: as `moves_on`."""
+    _moves(task, plan, gpu, False, None, tuple(KINDS.values()))
+
+
 def with_plan(seen: Observation | EditRequest, plan: Plan) -> Version:
     """What a plan makes of the task, with what was seen of the version that is shown. Raises: as `moves_on`."""
     return Version.of(seen.task, plan, hardware(seen.hardware), *_known(seen))

@@ -9,6 +9,7 @@ from mtmc.errors import TaskError
 from mtmc.outcome import Cost
 from mtmc.protocols import Depth
 from mtmc.search.account import Account, charges
+from mtmc.search.ahead import looking_ahead
 from mtmc.search.budget import allowances, batch_size, exhausted
 from mtmc.search.evaluation import outcome_of
 from mtmc.search.events import NewBest, TrialAsked
@@ -35,6 +36,7 @@ def prepare(run: Run) -> None:
         return
     [attempt] = run.store.attempts(ROOT_TRIAL)
     assert attempt.source is not None
+    ahead = looking_ahead(run, attempt.plan)
     _, outcome = outcome_of(run, attempt.source, "screen", ROOT_TRIAL)
     run.evaluations = run.store.evaluations()
     if not outcome.ok:
@@ -46,6 +48,7 @@ def prepare(run: Run) -> None:
     root = KernelNode(ROOT_ID, NO_PARENT, None, attempt.source, attempt.plan, outcome, ROOT_TRIAL, 0, _cost([attempt]))
     run.tree.add(root)
     run.facts = replace(run.facts, baselines=others)
+    ahead.join()
     legal = legal_actions(run, root)
     run.store.add_root(NewNode(root, gate, legal), others, run.parts.evaluator.hardware)
     _begin_slow(run)

@@ -57,6 +57,10 @@ class AskingCoder(Coder):
         """What the rewriter finds on a version with a plan, else what the syntax tree shows (`site_actions`)."""
         return model_actions(observation, failures)
 
+    def ahead(self, task: Task, plan: str | None, hardware: str) -> None:
+        """As the rewriter's."""
+        Rewriter().ahead(task, plan, hardware)
+
     def guards(self, task: Task) -> str | None:
         """As the rewriter's; None where the task does not export."""
         try:

@@ -48,6 +48,13 @@ class Rewriter(Coder):
         graph = graph_of(export_graph(observation.task), plan_from_json(observation.plan))
         return [move.action for move in possible(moves, blamed(graph, failures))]
 
+    def ahead(self, task: Task, plan: str | None, hardware: str) -> None:
+        """List the root's moves as they are where nothing is known of times: most of the work is the same where it is."""
+        from mtmc.optimizations.seen import moves_ahead
+
+        if plan is not None:
+            moves_ahead(task, plan, hardware)
+
     def guards(self, task: Task) -> str | None:
         """What the exports say of the task's sizes, dtypes and layouts. Raises: TaskError if it does not export."""
         from mtmc.rewrite.guard_derivation import derive_guards
