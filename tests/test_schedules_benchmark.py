@@ -104,5 +104,5 @@ def test_the_record_holds_what_its_page_shows() -> None:
     assert RECORD.with_suffix(".md").read_text(encoding="utf-8") == page(runs, best=3)
     for each in (task for run in runs for task in run.tasks):
         names = [row.schedule for row in each.rows if row.schedule != EAGER]
-        assert len(set(names)) == len(names) > 1 and (each.start in names or not each.start)
+        assert len(set(names)) == len(names) > 5 and (each.start in names or not each.start)
         assert EAGER in {row.schedule for row in each.rows}
