@@ -27,4 +27,4 @@ def seconds_for(timeout_s: float, source: str) -> float:
         return timeout_s
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
     calls = sum(isinstance(node, ast.Call) for each in classes for node in ast.walk(each))
-    return timeout_s * min(MOST, max(1.0, calls / CALLS))
+    return timeout_s * min(MOST, max(1.0, round(calls / CALLS, 2)))

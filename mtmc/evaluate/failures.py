@@ -30,7 +30,7 @@ def failed_job(stage: str, result: JobResult[Any], timeout_s: float, memory_mib:
 
     timeout_s, memory_mib: what the job was allowed; 0 where that is not known.
     """
-    after = f" after {round(timeout_s, 1):g} s" if timeout_s else ""
+    after = f" after {timeout_s:g} s" if timeout_s else ""
     limit = f"more than {memory_mib} MiB of memory" if memory_mib else "more memory than there is"
     messages = {
         "timeout": f"the {stage} was stopped{after}: an endless loop, or far too much work",

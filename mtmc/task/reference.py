@@ -31,6 +31,7 @@ from mtmc.task.statements import compiled
 from mtmc.task.tensors import flat_tensors
 
 _MODULE = "mtmc_reference"
+_BATCH_NORM = torch.ops.aten.native_batch_norm.default
 _MOST_ELEMENTS = 2**27
 """Of a tensor that is made only to learn its shape."""
 
@@ -66,9 +67,6 @@ class Footprint:
     shapes: tuple[tuple[int, ...], ...]
     finite: bool = True
     constant: bool = False
-
-
-_BATCH_NORM = torch.ops.aten.native_batch_norm.default
 
 
 class TooLargeError(Exception):

@@ -191,7 +191,7 @@ class Conversation:
         return Failed("crash", self.diagnosis("BadAnswer", f"the candidate's process answered {when}"))
 
     def _silent(self) -> Failed:
-        message = f"stopped after {round(self._limit_s, 1):g} s: an endless loop, or far too much work ({self.where})"
+        message = f"stopped after {self._limit_s:g} s: an endless loop, or far too much work ({self.where})"
         return Failed("timeout", self.diagnosis("Timeout", message))
 
     def _died(self, error: Exception) -> Failed:

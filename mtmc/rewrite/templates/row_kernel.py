@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
-from mtmc.rewrite.graph import Graph, is_one, power_of_two_above
+from mtmc.rewrite.graph import Graph, Shape, is_one, power_of_two_above
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import row_online, row_order, row_parts, row_shared, row_space
@@ -132,21 +134,25 @@ class RowKernel:
     def _load_ahead(self, nodes: list[Node], groups: tuple[Group, ...]) -> None:
         """Load before the first reduction what maps behind it read, where a thread has registers for it: no load passes the
         barriers of a reduction, so it would be waited for anew."""
+        waiting = (node for node in nodes if self.place(node) == "full" and self.layout.level[node.name])
+        # 16 bits would be held as 32: fewer programs have room
         behind = [
-            (item, node.shape)
-            for node in nodes
-            if node.kind == "map" and self.place(node) == "full" and self.layout.level[node.name]
-            for item in node.operands
-            if isinstance(item, str | Trailing) and self._is_ahead(item)
+            (item, shape)
+            for item, value, shape in self._from_outside(waiting)
+            if self.graph.values[value].dtype == "float32"
         ]
         if self._elements_a_thread() * (1 + len(set(behind))) <= MOST_AHEAD:
             for item, shape in behind:
                 load_once(self.writer, item, shape, groups, self.variables)
 
-    def _is_ahead(self, item: str | Trailing) -> bool:
-        """Whether an operand is numbers of 32 bits from outside. 16 bits would be held as 32: fewer programs have room."""
-        value = item.value if isinstance(item, Trailing) else item
-        return self.body.node(value) is None and self.graph.values[value].dtype == "float32"
+    def _from_outside(self, nodes: Iterable[Node]) -> Iterator[tuple[str | Trailing, str, Shape]]:
+        """What the maps among some nodes read that the kernel does not make: the operand, its value, at which shape."""
+        for node in nodes:
+            for item in node.operands if node.kind == "map" else ():
+                if isinstance(item, str | Trailing):
+                    value = item.value if isinstance(item, Trailing) else item
+                    if self.body.node(value) is None:
+                        yield item, value, node.shape
 
     def _elements_a_thread(self) -> int:
         """How many elements of the rows at hand a thread holds, at the full shapes."""
@@ -253,17 +259,9 @@ class RowKernel:
 
     def before_walk(self, writer: Writer, names: list[str], groups: tuple[Group, ...], variables: Variables) -> None:
         """Load what the maps of a loop read of each row once, before it."""
-        for node in self.body.nodes:
-            if node.name not in names or node.kind != "map":
-                continue
-            for item in node.operands:
-                if not isinstance(item, str | Trailing):
-                    continue
-                value = item.value if isinstance(item, Trailing) else item
-                if value in variables or self.body.node(value) is not None:
-                    continue
-                if writer.access(item, node.shape, groups).mask in ("row_mask", ""):
-                    load_once(writer, item, node.shape, groups, variables)
+        for item, value, shape in self._from_outside(node for node in self.body.nodes if node.name in names):
+            if value not in variables and writer.access(item, shape, groups).mask in ("row_mask", ""):
+                load_once(writer, item, shape, groups, variables)
 
     def open_loop(self, writer: Writer) -> tuple[str, str]:
         """Open a loop over a program's columns. Returns: the first one, and the one behind the last."""
