@@ -26,7 +26,7 @@ from mtmc.rewrite.graph import IN_ORDER
 from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.packing import packed_stages
-from mtmc.rewrite.plan import Plan, Stage, in_order
+from mtmc.rewrite.plan import CyclicStages, Plan, Stage, in_order
 from mtmc.rewrite.source import print_plan
 
 PAGE = """\
@@ -244,7 +244,9 @@ def _left_of(after: Version, stage: Stage) -> list[Stage]:
 
 
 def _rewritten(version: Version, rules: str, found: Rewritten) -> Plan | None:
-    """The child's plan, None where there is nothing to do, a kernel in the way, or a number that cannot be written."""
+    """The child's plan, None where there is nothing to do, a kernel in the way, or a number that cannot be written.
+
+    A kernel is in the way, too, where calls that become one stood on both sides of it: it would wait for itself."""
     old = version.plan
     if not found.sentences or not all(old.stage_of(name).is_torch for name in found.ops):
         return None
@@ -252,7 +254,10 @@ def _rewritten(version: Version, rules: str, found: Rewritten) -> Plan | None:
     kept = [left for stage in old.stages for left in _left_of(after, stage)]
     covered = {name for stage in kept for name in stage.ops}
     new = [Stage((op.name,)) for op in found.graph.ops if op.name not in covered]
-    stages, packed = tuple(in_order(found.graph, [*kept, *new])), old.packed or rules in OF_WEIGHTS
+    try:
+        stages, packed = tuple(in_order(found.graph, [*kept, *new])), old.packed or rules in OF_WEIGHTS
+    except CyclicStages:
+        return None
     plan = replace(old, stages=stages, algebra=(*old.algebra, rules), packed=packed)
     try:
         print_plan(version.task, found.graph, plan)

@@ -19,9 +19,19 @@ class Forms(list):
         self[:] = [(self.check(tensors), wanting, several, numbers), *self[: self.MOST - 1]]
 
     @staticmethod
-    def share(one, other):
-        both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
-        return both and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    def shared(tensors, changed):
+        """The places of a tensor that is changed and of another one in the same memory; None where there are none."""
+        try:
+            memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+        except AttributeError:
+            return None  # one is no tensor, which is no form that is known
+        if len({*memory}) == len(memory):
+            return None
+        for at in changed:
+            others = [other for other, held in enumerate(memory) if held and held == memory[at] and other != at]
+            if others:
+                return at, others[0]
+        return None
 
     @staticmethod
     def check(tensors):

@@ -14,7 +14,7 @@ from mtmc.rewrite.guards import Guards, renamed
 ADMITS = "admits"
 REFUSAL = "this kernel version does not hold: "
 _STEP = "    "
-_OWN = ("module", "tensors", "known", "like", "wanting", "several", "numbers", "error", "reason")
+_OWN = ("module", "tensors", "known", "like", "wanting", "several", "numbers", "shared", "labels", "error", "reason")
 """Variables of `admits`; `reason` is one of forward too."""
 
 
@@ -150,15 +150,17 @@ class Functions:
         return [*lines, *(_STEP + line for line in known)]
 
     def _memory(self) -> list[str]:
-        """Checks that what forward changes lies in memory of its own, which is seen by no form."""
-        lines, tensors = [], list(enumerate(self.guards.tensors))
-        for at, own in tensors:
-            for other_at, other in tensors if own.variable in self.guards.changed else []:
-                if other_at != at:
-                    said = f"{inside(own.label)} is changed and shares memory with {inside(other.label)}"
-                    one, two = (f"{self.own['tensors']}[{place}]" for place in (at, other_at))
-                    lines += [f"if {self.forms}.share({one}, {two}):", f'{_STEP}return "{said}"']
-        return lines
+        """The check that what forward changes lies in memory of its own, which is seen by no form."""
+        changed = [at for at, tensor in enumerate(self.guards.tensors) if tensor.variable in self.guards.changed]
+        if not changed:
+            return []
+        tensors, shared, labels = (self.own[name] for name in ("tensors", "shared", "labels"))
+        return [
+            f"{shared} = {self.forms}.shared({tensors}, {tuple(changed)})",
+            f"if {shared} is not None:",
+            f"{_STEP}{labels} = {tuple(tensor.label for tensor in self.guards.tensors)}",
+            f'{_STEP}return f"{{{labels}[{shared}[0]]}} is changed and shares memory with {{{labels}[{shared}[1]]}}"',
+        ]
 
     def _arguments(self) -> Iterator[tuple[str, str]]:
         """Conditions on the arguments that are no tensors."""

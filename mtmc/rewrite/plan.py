@@ -163,8 +163,14 @@ def feeds(graph: Graph, first: Stage, second: Stage) -> bool:
     return not graph.flow(first.ops)[0].isdisjoint(graph.flow(second.ops)[1])
 
 
+class CyclicStages(ValueError):
+    """One stage reads what another makes of what it makes itself: a kernel of both ends of a way that leads past it."""
+
+
 def in_order(graph: Graph, stages: list[Stage]) -> list[Stage]:
-    """Stages sorted so that every value is made before it is read; otherwise in graph order of their last op."""
+    """Stages sorted so that every value is made before it is read; otherwise in graph order of their last op.
+
+    Raises: CyclicStages where there is no such order."""
     waiting = sorted(stages, key=lambda stage: graph.op_places[stage.ops[-1]])
     made = set(graph.given)
     ordered = []
@@ -177,5 +183,5 @@ def in_order(graph: Graph, stages: list[Stage]) -> list[Stage]:
                 del waiting[at]
                 break
         else:
-            raise ValueError(f"stages {[stage.name for stage in waiting]} wait for each other")
+            raise CyclicStages(f"stages {[stage.name for stage in waiting]} wait for each other")
     return ordered

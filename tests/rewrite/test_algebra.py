@@ -12,7 +12,9 @@ from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.errors import CoderError
 from mtmc.evaluate import LabSettings
 from mtmc.evaluate.loading.modules import load_module
-from mtmc.optimizations import KINDS
+from mtmc.hardware import hardware
+from mtmc.optimizations import KINDS, legal_moves
+from mtmc.optimizations.version import Version
 from mtmc.outcome import Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Observation
 from mtmc.rewrite.algebra import apply_rules
@@ -22,6 +24,7 @@ from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
 from mtmc.task.constants import apply_constants
 
+BLOCKS = Path(__file__).parents[2] / "mtmc/bench/blocks"
 EXACT = 1e-12
 """Norm-wise, float64 against float64."""
 
@@ -558,9 +561,6 @@ def test_plans_over_simplified_graphs_are_kept_as_json_and_printed_again() -> No
     task = task_from_source(FITS["one element"][1], "reference")
     graph = export_graph(task)
     start = root_plan(graph)
-    from mtmc.hardware import hardware
-    from mtmc.optimizations.version import Version
-
     (move,) = KINDS["algebra"].legal(Version.of(task, start, hardware("H100")))
     plan = move.child
     assert plan is not None and plan.algebra == ("identities",) and plan_from_json(plan.to_json()) == plan
@@ -571,6 +571,34 @@ def test_plans_over_simplified_graphs_are_kept_as_json_and_printed_again() -> No
     assert print_plan(task, changed, plan).source == print_plan(task, graph_of(graph, plan), plan).source
     with pytest.raises(CoderError, match="no rules 'magic'"):
         apply_rules(graph, "magic")
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        [("to_2", "sub")],
+        [("to_2", "mul_1", "sub")],
+        [("to_2", "sub", "to_6")],
+        [("sign", "add"), ("to_2", "sub")],
+        [("mul", "add"), ("to_2", "sub")],
+    ],
+    ids=lambda kernels: "; ".join(map(" and ".join, kernels)),
+)
+def test_calls_that_become_one_leave_alone_a_kernel_on_both_sides_of_them(kernels: list[tuple[str, ...]]) -> None:
+    """A step of Lion casts its weights twice: with one cast, a kernel of it and of the difference would wait for itself."""
+    (source,) = (path.read_text() for path in BLOCKS.glob("*/lion.py"))
+    task = task_from_source(source, "lion")
+    graph = export_graph(task)
+    begun = Version.of(task, root_plan(graph), hardware("H100"))
+    again = "rewrite by algebra: to_3 is to_2 again"
+    assert any(move.action.sentence.startswith(again) for move in legal_moves(begun))
+    plan = begun.plan
+    for ops in kernels:
+        kernel = begun.as_kernel(ops, {})
+        assert kernel is not None
+        plan = plan.with_merged(graph, [plan.stage_of(name) for name in ops], kernel)
+    moves = legal_moves(begun.made(plan))
+    assert moves and not any(again in move.action.sentence for move in moves)
 
 
 def test_a_simplified_version_is_fused_and_passes_the_lab() -> None:
