@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from mtmc.hardware import Hardware
 from mtmc.optimizations.conv_starts import started_convolution
+from mtmc.optimizations.memory_starts import kept, of_rows
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import Graph, power_of_two_above, product
@@ -19,9 +20,6 @@ from mtmc.rewrite.templates import gluon_scaling, softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
 from mtmc.rewrite.templates.gluon_attention import LANGUAGE
 from mtmc.rewrite.templates.product import Product, analyse, describable, tiles_of
-from mtmc.rewrite.templates.row_shared import SHARED, pieces_of
-from mtmc.rewrite.templates.rows import rows_of
-from mtmc.rewrite.templates.rowwise import looping, sharing
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,9 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if stage.template == "attention":
         return _attention(graph, body, stage, hardware)
     if stage.template == "rowwise":
-        return _of_rows(graph, body, stage, hardware)
+        return of_rows(graph, body, stage, hardware)
+    if stage.template in ("pointwise", "scan"):
+        return kept(graph, body, stage, hardware)
     if hardware.target not in WITH_DESCRIPTORS:
         return stage
     if stage.template == "convolution":
@@ -141,17 +141,6 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
         if shared_bytes(graph, better) <= hardware.shared_per_block:
             return better
     return stage
-
-
-def _of_rows(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
-    """Rows that programs hold together are shared by no more of them than the GPU has multiprocessors: others loop."""
-    if stage.setting("passes") != SHARED:
-        return stage
-    layout = rows_of(graph, body, stage)
-    pieces = pieces_of(layout, hardware.sms)
-    if stage.number("block_cols") in pieces:
-        return stage
-    return stage.scheduled(sharing(pieces[0]) if pieces else looping(graph, body, layout))
 
 
 def _of_groups(graph: Graph, found: Product, stage: Stage, hardware: Hardware) -> Stage:

@@ -2,7 +2,7 @@
 
 Results with other numbers of elements are parts of one launch: a program finds by its number which part it belongs to. What
 two parts need is worked out in both, so no program waits for another. Where an operand lies transposed, a program has a
-tile: `tile` elements of that one's neighbours, `block` in all.
+tile: `tile` elements of that one's neighbours, `block` in all. "eviction_policy": see `eviction`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.as_laid import Laid, as_laid
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, is_channels_last
 from mtmc.rewrite.templates.elements import Elements, Variables, home
+from mtmc.rewrite.templates.eviction import policy_of
 from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
@@ -61,7 +62,7 @@ class Pointwise:
             raise NotCovered("results with another number of elements, channels last")
         laid = Laid(graph, body) if is_channels_last(stage) else as_laid(graph, body)
         writer = Writer(*in_memory_order(laid.graph, laid.body, stage), f"{name}_kernel")
-        writer.windows = len(parts) == 1
+        writer.windows, writer.policy = len(parts) == 1, policy_of(stage)
         tiles = transposed(laid.graph, laid.body) if tile_of(stage) and not is_channels_last(stage) else None
         if tiles is not None:
             writer.line("block = tl.program_id(0)")
@@ -118,6 +119,7 @@ def _write_part(writer: Writer, space: Size, stores: tuple[str, ...]) -> None:
 def _write_values(writer: Writer, space: Size, stores: tuple[str, ...], groups: tuple[Group, ...]) -> None:
     """Lines that make some results where a program is."""
     variables: Variables = {}
+    writer.streamed = space
     write_maps(writer, at_home(writer.body, space, stores), groups, variables)
     for value in stores:
         writer.store_at(value, variables[value], groups, "mask")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import row_parts
+from mtmc.rewrite.templates.eviction import policy_of
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.row_extremes import EACH_ROW, ONE_ROW, accumulator
 from mtmc.rewrite.templates.row_kernel import RowKernel
@@ -39,6 +40,7 @@ def apply_split(kernel: RowKernel) -> Writer:
         for value in of_row:
             writer.store_at(value, variables[value], (Group("rows", kernel.layout.rows, "row_mask"),), "row_mask")
         writer.level -= 1
+    writer.policy = policy_of(kernel.stage)
     names = kernel.slice(kernel.full_stores, variables)
     kernel.before_walk(writer, names, groups, variables)
     kernel.open_loop(writer)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
-from mtmc.rewrite.graph import Graph, Shape, is_one, power_of_two_above
+from mtmc.rewrite.graph import Graph, Shape, is_one, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import row_online, row_order, row_parts, row_shared, row_space
+from mtmc.rewrite.templates.eviction import FORGOTTEN, KEPT, policy_of
 from mtmc.rewrite.templates.pointwise import ELSEWHERE, Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, finish, pick, picked, start, whole
 from mtmc.rewrite.templates.row_shared import SHARED, why_not_shared
@@ -34,7 +35,6 @@ class RowKernel:
         self.loop = stage.setting("passes") == "loop" or self.split > 1
         self.shared = stage.setting("passes") == SHARED
         self.within = row_space.within(self.layout, stage.number("block_rows")) and not self.shared
-        self.once = dict(stage.schedule).get("eviction_policy") == "evict_first"
         ordered = dict(stage.schedule).get("order") == row_order.LOOKED_UP and self.split == 1 and not self.shared
         self.looked_up = row_order.matrices(graph, body, self.layout) if ordered else None
         self.totals = [node for node in body.nodes if self.place(node) == "total"]
@@ -71,7 +71,7 @@ class RowKernel:
         if self.loop:
             self._passes(groups)
         else:
-            self.writer.policy = "evict_first" if self.once else ""
+            self.writer.policy = policy_of(self.stage)
             (self._rounds if self.shared else self._once)(groups)
             self.writer.policy = ""
         if self.split > 1:
@@ -88,6 +88,7 @@ class RowKernel:
         for size, name in ((layout.rows, "n_rows"), (layout.cols, "n_cols"), (layout.inner, "n_inner")):
             writer.preset(size, name)
         writer.preset(layout.inside, "n_inside")
+        writer.streamed = product(tuple(size for size in (layout.rows, layout.cols) if size))
         if self.shared:
             row_shared.begin(writer)
             rows = row_space.any_rows(writer, layout, "")
@@ -227,8 +228,9 @@ class RowKernel:
         for level in range(1 if self.split > 1 else max(passes) + 1):
             if level in passes:
                 reductions, results = passes[level]
+                self.writer.policy = policy_of(self.stage)
                 if len(passes) > 1:  # what is read again should stay in the cache, what is not should leave it
-                    self.writer.policy = "evict_last" if level < max(passes) else "evict_first"
+                    self.writer.policy = KEPT if level < max(passes) else FORGOTTEN
                 self._one_pass(groups, reductions, [] if self.split > 1 else results)
                 self.writer.policy = ""
             if self.split == 1:

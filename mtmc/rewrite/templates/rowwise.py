@@ -4,9 +4,8 @@ The reduced dimensions must be neighbours; what stands before them are the outer
 is one (outer, inner) index, a column runs over the reduced dimensions. Three ways to go through a row: held in registers
 ("registers": a program loads its rows once), in several passes over a long row ("loop": one pass for each reduction that
 waits for another), or held by some programs that wait for each other ("shared", see `row_shared`). `split` > 1 cuts each
-row among several programs and adds a second kernel. With "eviction_policy" = "evict_first" rows that are held in registers
-are read as what the cache may forget first. With "order" = "looked_up" programs of one place in all matrices that indices
-pick are at work together, see `row_order`.
+row among several programs and adds a second kernel. "eviction_policy", see `eviction`, is of rows that are read once.
+With "order" = "looked_up" programs of one place in all matrices that indices pick are at work together, see `row_order`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """scan: running sums, products and the like along one dimension, forwards or backwards, with elementwise work around them
 and reductions of their rows.
 
-See `scan_kernel`. With "split" > 1 so many programs share the columns of each row.
+See `scan_kernel`. With "split" > 1 so many programs share the columns of each row. "eviction_policy": see `eviction`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Shape, Varying, is_one, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.eviction import policy_of
 from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
@@ -55,6 +56,7 @@ class Scan:
         before = range(max(levels_of(body).values()) + 1) if split > 1 else ()
         kernels = [Kernel(graph, body, name, split, level) for level in (*before, None)]
         scope, spare = scope_of(graph, body), dict[str, Varying]()
+        kernels[-1].writer.policy = policy_of(stage)
         for kernel in kernels:
             kernel.write()
         rows = size_expression(kernels[0].rows, "n_rows", scope, spare)

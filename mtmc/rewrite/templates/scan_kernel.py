@@ -154,6 +154,7 @@ class Kernel:
         if any(is_flip(node) for node in self.body.nodes):
             writer.line(f"from_end = {cols} - 1 - cols")
         variables: Variables = {}
+        writer.streamed = product(self.shape)
         for node in self.body.nodes:
             if node in self.found:
                 self._add_up(node, variables)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Part, Trailing
 from mtmc.rewrite.folding import INDENT, docstring, wrapped
-from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one, product
+from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one, product, same
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.space import Access, Group, access, bare, flat, term
 from mtmc.rewrite.templates.divisors import FULL, Divisors, divisors_of
@@ -27,7 +27,8 @@ class Writer:
     """One kernel in the making.
 
     blocks: whether the columns at hand are BLOCK_COLS of them from `start` on. policy: how the cache should treat what is
-    loaded there for each row and column. segments: sizes by which such loads divide the column's number.
+    loaded for each row and column, or for each element of a space of `streamed` elements. segments: sizes by which such
+    loads divide the column's number.
     rows_of_one: whether the rows at hand are BLOCK_ROWS neighbours, from the inner index `first_row` on, of one outer index.
     alike: sizes by which loads divide that inner index.
     blank: variables that are 0 where `col_mask` does not hold, or NaN in all of a row; None where nobody asks.
@@ -55,6 +56,7 @@ class Writer:
         self.elsewhere = 0
         self.hangs: dict[str, frozenset[str]] = {}
         self.policy = ""
+        self.streamed: Size | None = None
         self.blocks = False
         self.windows = False
         self.segments: set[str] = set()
@@ -157,7 +159,7 @@ class Writer:
         other = ", other=0.0" if self.tensor(value).is_float else ", other=0"
         guard = f", mask={bare(reach.mask)}{other}" if reach.mask else ""
         segment = self._segment(offset)
-        if self.policy and not segment and "row_mask" in reach.mask and "col_mask" in reach.mask:
+        if self.policy and not segment and self._is_read_once(value, reach):
             guard += f', eviction_policy="{self.policy}"'
         cast = ".to(tl.float32)" if self.tensor(value).is_float else ""
         shared = self._shared_by_rows(offset)
@@ -218,6 +220,11 @@ class Writer:
         """Note whether a variable, made by an operation from others, is 0 where no column is."""
         if self.blank is not None and operation in KEEP_ZERO and self.blank.issuperset(parts):
             self.blank.add(variable)
+
+    def _is_read_once(self, value: str, reach: Access) -> bool:
+        """Whether a value has an element for each at hand."""
+        whole = self.streamed is not None and same(product(self.tensor(value).shape), self.streamed)
+        return whole or ("row_mask" in reach.mask and "col_mask" in reach.mask)
 
     def _segment(self, offset: str) -> str:
         """Of a block of columns: the size by which an offset divides them, if nothing else of it depends on them."""
