@@ -25,6 +25,7 @@ from mtmc.evaluate.measure.call_time import (
     call_time,
     counted_calls,
     settled,
+    unexplained,
 )
 from mtmc.evaluate.measure.calls_in_a_row import _compared
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, Timing
@@ -172,6 +173,22 @@ def test_rounds_agree_where_the_device_explains_them_or_the_least_two_are_alike(
         found.hosts += one.hosts
         found.seen += one.seen
     assert settled(found, timing(device_ms), TABLE) is enough
+
+
+@pytest.mark.parametrize(
+    ("host", "device_ms", "seen_ms", "expected"),
+    [
+        (0.05, 0.1, 0.1, False),
+        (0.30, 0.1, 0.3, False),  # the host explains it
+        (0.05, 0.1, 0.14, False),
+        (0.05, 0.1, 0.77, True),  # the GPU works for another process
+        (0.30, 0.1, 0.77, True),
+    ],
+)
+def test_what_neither_host_nor_device_explains(host: float, device_ms: float, seen_ms: float, expected: bool):
+    found = rounds(host, device_ms)
+    found.seen = rounds(0.0, seen_ms).seen
+    assert unexplained(found, timing(device_ms), TABLE) is expected
 
 
 def test_rounds_that_do_not_agree_have_a_budget_of_their_own():

@@ -39,6 +39,32 @@ def test_a_profiler_comes_when_all_is_timed(
     monkeypatch: pytest.MonkeyPatch, depth: str, profile: bool, charge: bool
 ) -> None:
     """A process that CUPTI has been in takes longer for each launch, for good: what calls in a row take would be wrong."""
+    seen, found = measured(monkeypatch, depth, profile, charge)
+    assert seen == [
+        "check",
+        "load",
+        "ask_for",
+        "time",
+        "in_a_row",
+        *(["profile"] if depth == "verify" and profile else []),
+    ]
+    assert ("profiled_ms" in found.metrics) == (seen[-1] == "profile")
+    share = CHARGED_SHARE if charge else SCREENED_SHARE if depth == "screen" else 0.0
+    assert (found.metrics["share"], found.metrics.get("charged_ms")) == (share, 0.25 if share else None)
+
+
+@pytest.mark.parametrize(("depth", "times"), [("screen", 2), ("verify", 1)])
+def test_a_screening_that_saw_what_nothing_explains_looks_once_more(
+    monkeypatch: pytest.MonkeyPatch, depth: str, times: int
+) -> None:
+    seen, _ = measured(monkeypatch, depth, profile=False, charge=False, unexplained=True)
+    assert seen.count("in_a_row") == times
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch, depth: str, profile: bool, charge: bool, unexplained: bool = False
+) -> tuple[list[str], Measured]:
+    """What is asked of a candidate, in order, and what was found. unexplained: whether all rounds of calls are so."""
     seen = list[str]()
     timing = Timing(1.0, 1.0, 1.0, 8)
     fakes: dict[str, Any] = {
@@ -55,6 +81,7 @@ def test_a_profiler_comes_when_all_is_timed(
         "InputSource": SimpleNamespace(of=lambda *_: SimpleNamespace(changes=(0,))),
         "RowPlan": SimpleNamespace(of=lambda *_: None),
         "call_time": lambda *_: CallTime(timing, 1.0),
+        "unexplained": lambda *_: unexplained,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(measurement, name, fake)
@@ -86,15 +113,4 @@ def test_a_profiler_comes_when_all_is_timed(
         lambda: 0,
         FastThreads(),
     )
-    found = made.made()
-    assert seen == [
-        "check",
-        "load",
-        "ask_for",
-        "time",
-        "in_a_row",
-        *(["profile"] if depth == "verify" and profile else []),
-    ]
-    assert ("profiled_ms" in found.metrics) == (seen[-1] == "profile")
-    share = CHARGED_SHARE if charge else SCREENED_SHARE if depth == "screen" else 0.0
-    assert (found.metrics["share"], found.metrics.get("charged_ms")) == (share, 0.25 if share else None)
+    return seen, made.made()

@@ -56,6 +56,9 @@ ROUND_MS = 1.5
 """Device time that a round may take, as far as that leaves `COUNTED_LEAST` calls."""
 AGREE = 0.04
 """How far apart, as a part of the smaller one, the two rounds that took least may be."""
+UNEXPLAINED = 1.5
+"""Times the larger of host and device time, from which on what was seen of a call is somebody else's work: torch.compile's
+autotuning on the same GPU, say. A step of AdamW of 0.11 ms was taken for one of 0.77 by a screening beside that."""
 START_MS = 0.02
 """From the start to the device's first work, and from its last work to the oracle's eyes."""
 TAKE_MS = 0.2
@@ -231,6 +234,12 @@ def settled(rounds: Rounds, device: Timing, overheads: OverheadTable) -> bool:
         return True
     least = sorted(rounds.hosts if found.timing.median_ms == found.host_ms else rounds.seen)[:2]
     return len(least) == 2 and least[1] - least[0] <= AGREE * least[0]
+
+
+def unexplained(rounds: Rounds, device: Timing, overheads: OverheadTable) -> bool:
+    """Whether far more was seen of a call than host and device take for it."""
+    found = call_time(rounds, device, overheads)
+    return found.timing.median_ms > UNEXPLAINED * max(device.median_ms, found.host_ms)
 
 
 def _of(samples: Sequence[float], trials: int) -> Timing:
