@@ -298,7 +298,8 @@ def _same(
 def _kept(folder: BenchFolder, problem: Problem, setup: Setup, retry: bool) -> Row | None:
     """A problem's row, if it is there, is of the same text, and is not to be tried again."""
     row = folder.find(problem)
-    if row is None or (retry and (row.cut_short or (row.failure is not None and row.failure.kind in PASSING))):
+    passing = row is not None and row.failure is not None and row.failure.kind in PASSING
+    if row is None or (retry and (row.cut_short or row.cut_off or passing)):
         return None
     if row.digest:
         try:

@@ -220,7 +220,7 @@ def note(row: Row) -> str:
     if row.undecided:
         return f"no reward: {row.undecided}"
     told = f"{spelled(row.why.kind)}: {row.why.text}" if row.why is not None else ""
-    cut = row.finished if row.finished.startswith("cut off") else ""
+    cut = row.finished if row.cut_off else ""
     handed = "the reference itself" if row.is_reference else ""
     return "; ".join(each for each in (handed, told, cut) if each)
 

@@ -29,6 +29,8 @@ was up. crash: the process that had it ended. error: a bug of ours.
 FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 PASSING: tuple[FailureKind, ...] = ("evaluator", "model", "time", "crash", "error", "no_candidate")
 """What another try may fix."""
+CUT_OFF = "cut off: "
+"""How `Row.finished` begins where a search did not come to its end."""
 
 WhyKind = Literal[
     "at_the_roof", "launch_bound", "template_missing", "kernels_fail", "nothing_tried", "library_better", "ended"
@@ -139,6 +141,11 @@ class Row:
     def modelless(self) -> bool:
         """Whether it has ended before its time for want of a model: with what was found by then, or with nothing."""
         return self.cut_short or (self.failure is not None and self.failure.kind == "model")
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether its search did not come to its end: an error ended it, or its process had to be ended."""
+        return self.finished.startswith(CUT_OFF)
 
     @property
     def better_compiled_ms(self) -> float | None:

@@ -26,7 +26,8 @@ class BenchSettings:
         others are timed.
     minutes: wall time of the whole; what is under way then is kept, and the same command goes on with it. null: no limit.
     problem_minutes: wall time of one problem. A search ends by itself after so long; what does not end is ended.
-    retry: run those problems again that ended with a reason and no result, and go on with those whose model gave nothing.
+    retry: run those problems again that ended with a reason and no result, and go on with those that were cut off or whose
+        model gave nothing.
     headroom: what searches leave of their evaluations (those that end early, see budget.roofline) goes to problems that are
         still below their bound, see `mtmc.bench.headroom`.
     score: folder of candidates made elsewhere, which are evaluated; nothing is searched. Empty: search.

@@ -15,7 +15,7 @@ from mtmc.bench.failures import failure_of
 from mtmc.bench.folder import BenchFolder
 from mtmc.bench.loading import load_problem
 from mtmc.bench.problem import Problem, Suite
-from mtmc.bench.row import Failure, Row, digest
+from mtmc.bench.row import CUT_OFF, Failure, Row, digest
 from mtmc.bench.suites.files import read_text
 from mtmc.chat import ModelSettings
 from mtmc.errors import RunError
@@ -72,7 +72,8 @@ class Setup:
 
 
 def solve(problem: Problem, setup: Setup, evaluator: Shared, on_progress: OnProgress | None = None) -> Row:
-    """Load a problem, search it (or go on with a search that was cut off), and say what came of it.
+    """Load a problem, search it (or go on with a search that was cut off), and say what came of it. A search that ended by
+    an error counts with the versions that it had by then, as one does whose process had to be ended.
 
     Raises: ConfigError for a setting that is wrong for every problem.
     """
@@ -83,9 +84,10 @@ def solve(problem: Problem, setup: Setup, evaluator: Shared, on_progress: OnProg
         result = _searched(problem, task, setup, evaluator, on_progress)
         return row_of(problem, task, result, evaluator.verifies, result_seconds(result, started), exported=True)
     except Exception as error:
-        _log.warning("%s: no result", problem.id, exc_info=True)
+        _log.warning("%s: the search ended by an error", problem.id, exc_info=True)
         failure = failure_of(error, bool(found), evaluator.asked)
-        return failed_row(problem, failure, time.monotonic() - started, found)
+        row = salvage(problem, setup, failure)
+        return row if row.failure is None else failed_row(problem, failure, time.monotonic() - started, found)
 
 
 def loads(problem: Problem, setup: Setup) -> Row:
@@ -101,9 +103,9 @@ def loads(problem: Problem, setup: Setup) -> Row:
 
 
 def salvage(problem: Problem, setup: Setup, failure: Failure) -> Row:
-    """The row of a problem whose process had to be ended: with the versions that its run has, if it has any.
+    """The row of a problem whose search did not come to its end: with the versions that its run has, if it has any.
 
-    failure: why it was ended. Nothing is exported again, since that may be what did not end.
+    failure: why not. Nothing is exported again, since that may be what did not end.
     """
     run_dir = setup.kept.run(problem)
     try:
@@ -112,7 +114,7 @@ def salvage(problem: Problem, setup: Setup, failure: Failure) -> Row:
         result = load(run_dir, strategy=setup.parts["strategy"])
         task, verifies, seconds = _recorded(run_dir)
         row = row_of(problem, task, result, verifies, seconds, exported=False)
-        return replace(row, finished=f"cut off: {failure.message}")
+        return replace(row, finished=f"{CUT_OFF}{failure.message}")
     except Exception:
         _log.warning("%s: nothing to be had of its run", problem.id, exc_info=True)
         return failed_row(problem, failure, 0.0)

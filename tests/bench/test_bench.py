@@ -148,6 +148,29 @@ def test_what_a_cut_off_run_has_found_counts(tmp_path: Path) -> None:
     assert row.finished == "cut off: it took more than 60 s"
 
 
+def test_a_search_that_an_error_ends_keeps_what_it_found_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    """A fault in how one version's actions are listed had lost the sixteenfold speedup of the versions before."""
+
+    def fail(progress: Progress) -> None:
+        if progress.evaluations >= 7:
+            raise ValueError("stages wait for each other")
+
+    setup = setup_of(tmp_path)
+    row = solve(problem(), setup, shared(), fail)
+    assert row.failure is None and row.correct and row.cut_off and row.evaluations >= 7
+    assert row.finished == "cut off: ValueError: stages wait for each other"
+    whole = solve(problem(), setup, shared())
+    assert whole.evaluations == 12 and not whole.cut_off
+
+
+def test_an_error_before_there_is_a_version_is_the_row(tmp_path: Path) -> None:
+    def fail(progress: Progress) -> None:
+        raise ValueError("nothing yet")
+
+    row = solve(problem(), setup_of(tmp_path), Shared(Refusing(), RECORD), fail)
+    assert row.failure is not None and row.failure.kind == "refused" and not row.correct and not row.cut_off
+
+
 # --- candidates --------------------------------------------------------------------------------------------------------
 
 
