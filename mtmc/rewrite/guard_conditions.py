@@ -19,6 +19,11 @@ def conditions(guards: Guards, names: Mapping[str, str]) -> Iterator[tuple[str, 
             f"type({name}) not in (torch.Tensor, torch.nn.Parameter)",
             f'f"{label} is a {{type({name}).__name__}}, this version holds for a plain tensor"',
         )
+        yield (
+            f"{name}.layout != torch.strided or {name}.is_nested",
+            f"f\"{label} has the layout {{{name}.layout}}{{' and is nested' * {name}.is_nested}}, "
+            'this version holds for a dense tensor"',
+        )
         rank = len(guard.dimensions)
         yield (
             f"{name}.dim() != {rank}",

@@ -23,8 +23,8 @@ class Forms(list):
         """The places of a tensor that is changed and of another one in the same memory; None where there are none."""
         try:
             memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-        except AttributeError:
-            return None  # one is no tensor, which is no form that is known
+        except (AttributeError, RuntimeError):
+            return None  # one is no tensor, or has no memory of its own: no form that is known
         if len({*memory}) == len(memory):
             return None
         for at in changed:

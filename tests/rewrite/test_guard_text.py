@@ -342,6 +342,27 @@ def test_what_is_changed_may_share_memory_with_nothing_else_at_any_call(load: An
     assert "mean_0" in module.admits(model, x)
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda x: x.to_sparse(), "layout torch.sparse_coo"),
+        (lambda x: x.to_sparse_csr(), "layout torch.sparse_csr"),
+        (lambda x: x.to_mkldnn(), "layout torch._mkldnn"),
+        (lambda x: torch.nested.nested_tensor([*x]), "is nested"),
+    ],
+    ids=["sparse", "compressed", "mkldnn", "nested"],
+)
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_no_dense_tensor_is_refused_with_a_reason(load: Any, made: Any, said: str, changes: bool) -> None:
+    """Such a tensor has no strides, or no memory that could be asked for."""
+    source, guards = normalized(2) if changes else (PLAIN, GUARDS)
+    module = load(guarded(source, guards))
+    assert said in module.admits(module.ModelNew(), made(torch.eye(8)[:3]))
+    with pytest.raises(ValueError, match="does not hold"):
+        module.ModelNew()(made(torch.eye(8)[:3]))
+
+
 def test_tensors_without_memory_share_none(load: Any) -> None:
     """Two of no elements have the same address."""
     source, guards = normalized(2)
