@@ -15,7 +15,8 @@ from mtmc.rewrite.templates.rowwise import looping, sharing
 TIMED = "sm_90"
 """The target on which the following was timed."""
 CACHES = 2
-"""Of how many L2 caches' bytes a kernel is that reads and writes far more than one holds."""
+"""Of how many L2 caches' bytes a kernel is that reads and writes far more than one holds. Where another one reads what it
+writes, that alone has to be as much: of less, the other would find some in the cache."""
 
 
 def of_rows(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
@@ -42,5 +43,7 @@ def kept(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
     most = max(sizes[value] for value in body.loads) if body.loads else 0
     if not any(sizes[value] >= most > 1 for value in body.stores):
         return stage
-    moved = sum(size * graph.values[value].element_bytes for value, size in sizes.items())
+    read_on = any(op not in stage.ops for value in body.stores for op in graph.readers(value))
+    counted = body.stores if read_on else (*body.loads, *body.stores)
+    moved = sum(sizes[value] * graph.values[value].element_bytes for value in counted)
     return stage.scheduled({POLICY: KEPT}) if moved >= CACHES * hardware.l2_bytes else stage

@@ -102,6 +102,15 @@ def test_rows_that_several_programs_hold_do_not_start_so() -> None:
     assert kernel.setting("passes") == "shared" and set(loads(start).values()) == {""}
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(4096, ""), (16384, KEPT)])
+def test_what_another_kernel_reads_has_to_be_more_than_the_cache_holds(rows: int, expected: str) -> None:
+    """A norm of 67 MB: where it is the result it starts so, before a product that could find it in the cache it does not."""
+    _, at = after(version(task_of(f"({NORM}) @ self.weight", rows), gpu="H200"), "fuse layer_norm and mul")
+    [norm] = [stage for stage in at.kernels() if stage.template == "rowwise"]
+    assert dict(norm.schedule).get(POLICY, "") == expected
+    assert loads(kernels_of(task_of(NORM, rows)))["x"] == KEPT
+
+
 @pytest.mark.parametrize("result", [ELEMENTWISE, NORM, "torch.cumsum(x, -1)"])
 def test_neither_small_tensors_nor_other_gpus_start_so(result: str) -> None:
     assert set(loads(kernels_of(task_of(result, rows=1024))).values()) == {""}
