@@ -23,10 +23,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import hopper_cases
 from benchmarks.hopper_build import Built, Case, build
+from benchmarks.hopper_cases import GROUPS
+from benchmarks.hopper_clock import COMPILED
 
-GROUPS = ("products", "attention", "decode", "quantized")
 HANGS_S = 20.0
 """Of a candidate that has not come back: it is left out."""
 MOST_HANGS = 2
@@ -74,7 +74,7 @@ class Rows:
         for case in cases:
             timed = {label: row for label, row in self.of(case).items() if "ms" in row}
             alone = timed.pop("product", None)
-            library = {label: row for label, row in timed.items() if label in (*case.library, *case.also, "compile")}
+            library = {label: row for label, row in timed.items() if label in (*case.library, *case.also, *COMPILED)}
             ours = {label: row for label, row in timed.items() if label not in library and right(row, library)}
             if not ours or not library:
                 continue
@@ -143,7 +143,7 @@ def measure(
         clock.ask(("case", case, left, arguments.rounds, arguments.seed, arguments.compile))
         trying = ""
         while True:
-            answer = clock.answer(HANGS_S * (4 if arguments.compile or not trying else 1))
+            answer = clock.answer(HANGS_S * (6 if trying in (*COMPILED, *case.also, "") else 1))
             if answer is None:
                 clock.end()
                 clock = None
@@ -163,7 +163,7 @@ def measure(
 def chosen(arguments: argparse.Namespace) -> list[Case]:
     """The cases of this run."""
     groups = arguments.only or GROUPS
-    cases = [case for group in groups for case in getattr(hopper_cases, group)()]
+    cases = [case for group in groups for case in GROUPS[group]()]
     return [case for case in cases if not arguments.cases or any(word in case.name for word in arguments.cases)]
 
 
@@ -174,7 +174,7 @@ def wanted(case: Case, words: list[str]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=GROUPS, help="groups of cases; all without this")
+    parser.add_argument("--only", nargs="*", choices=[*GROUPS], help="groups of cases; all without this")
     parser.add_argument("--cases", nargs="*", default=[], help="words of the cases' names")
     parser.add_argument(
         "--labels", nargs="*", default=[], help="words of the schedules' names, to leave the others out"
@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0, help="start no further case after so long")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 4) - 2))
-    parser.add_argument("--compile", action="store_true", help="compare with torch.compile, too")
+    parser.add_argument("--compile", nargs="*", choices=[*COMPILED], default=[], help="compare with torch.compile, too")
     parser.add_argument("--dry-run", action="store_true", help="compile and time nothing")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)

@@ -22,7 +22,7 @@ Settings = Mapping[str, int | str]
 class Case:
     """One thing to compute.
 
-    name: of its files. group: "products", "attention", "decode" or "quantized". text: a task in KernelBench's format.
+    name: of its files. group: see `hopper_cases.GROUPS`. text: a task in KernelBench's format.
     settings: candidate schedules of the one kernel that covers it, by label. flops, bytes: of the arithmetic and of the
     operands and results, each read or written once. library: what it is compared with: "eager", "product" (a part of it),
     "cudnn", "flash", "flash3" (where it is installed). fused: the expression that the last four evaluate;
@@ -109,14 +109,19 @@ def source_of(case: Case, settings: Settings) -> str:
     plan = Plan(root_plan(exported).stages, algebra=case.algebra)
     graph = graph_of(exported, plan)
     version = Version.of(task, Plan(root_plan(graph).stages, algebra=case.algebra), hardware("H100"))
-    parts = version.working()
-    stage = version.as_kernel(merged_ops(graph, parts), {})
-    if stage is None:  # views stand between the others
-        parts = list(version.plan.stages)
-        stage = version.as_kernel(merged_ops(graph, parts), {})
-    if stage is None:
-        raise CoderError(f"{case.name} is no one kernel")
-    return print_plan(task, graph, version.plan.with_merged(graph, parts, stage.scheduled(settings))).source
+    for parts in (version.working(), list(version.plan.stages)):  # else views stand between the others
+        for split in range(
+            len(parts)
+        ):  # what comes before the kernel of interest is one of its own, where it has to be
+            ahead, stage = (version.as_kernel(merged_ops(graph, each), {}) if each else None
+                            for each in (parts[:split], parts[split:]))  # fmt: skip
+            if stage is None or (split and ahead is None):
+                continue
+            plan = version.plan.with_merged(graph, parts[split:], stage.scheduled(settings))
+            if ahead is not None:
+                plan = plan.with_merged(graph, parts[:split], ahead)
+            return print_plan(task, graph, plan).source
+    raise CoderError(f"{case.name} is neither one kernel nor two")
 
 
 def build(case: Case, label: str, folder: Path, multiprocessors: int = 132) -> Built:

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from mtmc.evaluate.compiling.cold_cache import ColdCache
 
 ROUND_MS = 6.0
 """Time of one candidate in one round."""
+COMPILED = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
+"""Modes of torch.compile; each call becomes a CUDA graph here anyway."""
 KEPT = 6
 """Candidates that are timed in all rounds; the others in the first two."""
 
@@ -102,8 +104,10 @@ def _version(file: str, case: Case, label: str, model: Any, inputs: list[Any]) -
     return lambda: new(*inputs)
 
 
-def _library(case: Case, module: Any, model: Any, inputs: list[Any], compiled: bool) -> Iterator[tuple[str, Any]]:
-    """What the candidates are compared with."""
+def _library(
+    case: Case, module: Any, model: Any, inputs: list[Any], compiled: Sequence[str]
+) -> Iterator[tuple[str, Any]]:
+    """What the candidates are compared with. compiled: names in `COMPILED`."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -125,11 +129,20 @@ def _library(case: Case, module: Any, model: Any, inputs: list[Any], compiled: b
             yield name, functools.partial(flash3, case.fused, *(names[each] for each in "qkv"))
         elif name == "product" and case.fused:
             yield name, lambda: eval(case.fused, {**module.__dict__, **names})
+    names["by_cudnn"] = _by_cudnn
     for name, text in case.also.items():
         yield name, lambda text=text: eval(text, {**module.__dict__, **names})
-    if compiled:
-        whole = torch.compile(model)
-        yield "compile", lambda: whole(*inputs)
+    for name in compiled:
+        whole = torch.compile(model, mode=COMPILED[name])
+        yield name, lambda whole=whole: whole(*inputs)
+
+
+def _by_cudnn(work: Callable[[], Any]) -> Any:
+    """Attention of torch's function by cuDNN, which raises RuntimeError where it cannot."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return work()
 
 
 def _flash3() -> Callable[..., Any] | None:

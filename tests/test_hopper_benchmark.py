@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks import hopper_cases
-from benchmarks.hopper import GROUPS, HUNG, MOST_HANGS, Rows
+from benchmarks.hopper import HUNG, MOST_HANGS, Rows
 from benchmarks.hopper_build import Case
+from benchmarks.hopper_cases import GROUPS
 
 CASE = Case("square", "products", "", {"start": {}, "tma_1": {}, "tma_2": {}}, 4e9, 2e9, ("eager", "product"))
 
@@ -35,7 +35,7 @@ def test_what_hangs_is_counted_by_the_first_word_of_its_label(tmp_path: Path) ->
 
 
 def test_cases_have_names_of_their_own_and_a_start() -> None:
-    cases = [case for group in GROUPS for case in getattr(hopper_cases, group)()]
+    cases = [case for group in GROUPS for case in GROUPS[group]()]
     assert len({case.name for case in cases}) == len(cases) > 15
     assert all("start" in case.settings and case.flops > 0 and case.bytes > 0 for case in cases)
     assert {case.group for case in cases} == set(GROUPS)

@@ -22,6 +22,7 @@ from mtmc.evaluate.measure.call_time import (
     Moments,
     Rounds,
     Slots,
+    at_device,
     call_time,
     counted_calls,
     settled,
@@ -189,6 +190,11 @@ def test_what_neither_host_nor_device_explains(host: float, device_ms: float, se
     found = rounds(host, device_ms)
     found.seen = rounds(0.0, seen_ms).seen
     assert unexplained(found, timing(device_ms), TABLE) is expected
+
+
+@pytest.mark.parametrize(("host", "expected"), [(0.05, True), (0.30, False)])
+def test_a_call_that_takes_no_longer_than_the_device(host: float, expected: bool):
+    assert at_device(rounds(host, 0.1), timing(0.1), TABLE) is expected
 
 
 def test_rounds_that_do_not_agree_have_a_budget_of_their_own():

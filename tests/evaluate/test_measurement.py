@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -21,14 +22,15 @@ from mtmc.evaluate.measure.timing_validation import CHARGED_SHARE, SCREENED_SHAR
 class _Steps:
     """Notes what is asked of it, and gives whatever fits."""
 
-    def __init__(self, seen: list[str]) -> None:
-        self._seen = seen
+    def __init__(self, seen: list[str], in_a_row: Callable[[], Any]) -> None:
+        self._seen, self._in_a_row = seen, in_a_row
 
     def __getattr__(self, name: str) -> Any:
         def step(*_arguments: Any, **_named: Any) -> Any:
             self._seen.append(name)
-            found = {"check": Checked(0.0, 1, True), "in_a_row": SimpleNamespace(hosts=[1.0], slow_hosts=[])}
-            return {**found, "time": SimpleNamespace()}.get(name, 0)
+            if name == "in_a_row":
+                return self._in_a_row()
+            return {"check": Checked(0.0, 1, True), "time": SimpleNamespace()}.get(name, 0)
 
         return step
 
@@ -61,12 +63,42 @@ def test_a_screening_that_saw_what_nothing_explains_looks_once_more(
     assert seen.count("in_a_row") == times
 
 
+@pytest.mark.parametrize(
+    ("depth", "calls_ms", "looks", "counts_ms"),
+    [
+        ("verify", (1.0,), 1, 1.0),  # the device's time
+        ("verify", (1.9, 1.1, 1.4), 3, 1.1),
+        ("verify", (1.9, 1.0), 2, 1.0),
+        ("screen", (1.9, 1.1), 1, 1.9),
+    ],
+)
+def test_a_verification_that_waits_for_the_host_looks_again_later(
+    monkeypatch: pytest.MonkeyPatch, depth: str, calls_ms: tuple[float, ...], looks: int, counts_ms: float
+) -> None:
+    given, called = iter(calls_ms), list[float]()
+    monkeypatch.setattr(measurement, "LATER_S", 0.0)
+    monkeypatch.setattr(measurement, "as_called", lambda found, call, *_: called.append(call.host_ms) or found)
+    in_a_row = lambda: SimpleNamespace(hosts=[next(given)], slow_hosts=[])  # noqa: E731
+    seen, _ = measured(monkeypatch, depth, profile=False, charge=False, in_a_row=in_a_row)
+    assert (seen.count("in_a_row"), called) == (looks, [counts_ms])
+
+
 def measured(
-    monkeypatch: pytest.MonkeyPatch, depth: str, profile: bool, charge: bool, unexplained: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    depth: str,
+    profile: bool,
+    charge: bool,
+    unexplained: bool = False,
+    in_a_row: Callable[[], Any] = lambda: SimpleNamespace(hosts=[1.0], slow_hosts=[]),
 ) -> tuple[list[str], Measured]:
-    """What is asked of a candidate, in order, and what was found. unexplained: whether all rounds of calls are so."""
+    """What is asked of a candidate, in order, and what was found. unexplained: whether all rounds of calls are so. in_a_row:
+    gives the rounds of each look, whose hosts are what a call takes; 1 is the device's time."""
     seen = list[str]()
     timing = Timing(1.0, 1.0, 1.0, 8)
+
+    def of(rounds: Any) -> Timing:
+        return timing if rounds.hosts == [1.0] else Timing(rounds.hosts[0], 1.0, 2.0, 8)
+
     fakes: dict[str, Any] = {
         "plan": lambda *_: SimpleNamespace(cases=()),
         "Prefetcher": lambda _: SimpleNamespace(prepare=lambda: False, take=lambda: SimpleNamespace(note="")),
@@ -80,7 +112,8 @@ def measured(
         "profiler_check": lambda *_: {"profiled_ms": 1.0},
         "InputSource": SimpleNamespace(of=lambda *_: SimpleNamespace(changes=(0,))),
         "RowPlan": SimpleNamespace(of=lambda *_: None),
-        "call_time": lambda *_: CallTime(timing, 1.0),
+        "call_time": lambda rounds, *_: CallTime(of(rounds), rounds.hosts[0]),
+        "at_device": lambda rounds, *_: of(rounds) is timing,
         "unexplained": lambda *_: unexplained,
     }
     for name, fake in fakes.items():
@@ -102,7 +135,7 @@ def measured(
     overhead = SimpleNamespace(at_least=lambda _: None)
     backend = SimpleNamespace(asynchronous=True)
     made: Any = Measurement(
-        _Steps(seen),  # type: ignore[arg-type]
+        _Steps(seen, in_a_row),  # type: ignore[arg-type]
         state,  # type: ignore[arg-type]
         request,  # type: ignore[arg-type]
         backend,  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from mtmc.optimizations.version import CallTimes
 from mtmc.rewrite.plan import merged_ops, plan_from_json
 from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates import gluon_programs
+from mtmc.rewrite.templates.gluon_text import in_gluon
 from mtmc.task import Task, task_from_source
 from tests.breadth import share
 from tests.rewrite import gluon_on_cpu
@@ -64,10 +65,20 @@ def test_as_exact_as_torch_in_16_bits(name: str) -> None:
     assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
 
 
-def test_work_on_scores_and_results() -> None:
-    task = task_of(CAPPED, (2, 2, 2, 100, 80, 32), bias="batch, heads, 1, width")
+@pytest.mark.parametrize(
+    "work", [CAPPED, CAPPED.replace("sin", "tanh"), CAPPED.replace("sin", "silu").replace("torch.silu", "F.silu")]
+)
+def test_work_on_scores_and_results(work: str) -> None:
+    task = task_of(work.replace("F.", "torch.nn.functional."), (2, 2, 2, 100, 80, 32), bias="batch, heads, 1, width")
     ours, theirs = error_of(task, printed(task, GLUON), inputs_of(task))
     assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+def test_what_gluon_has_no_function_for_is_written_out() -> None:
+    line = "scores = 2.0 * tl.sigmoid(2.0 * (x + tl.sigmoid(y))) - tl.sigmoid(z)"
+    inner = "(1.0 / (1.0 + gl.exp(-(y))))"
+    outer = f"(1.0 / (1.0 + gl.exp(-(2.0 * (x + {inner})))))"
+    assert in_gluon([line]) == [f"scores = 2.0 * {outer} - (1.0 / (1.0 + gl.exp(-(z))))"]
 
 
 def test_heads_in_one_dimension() -> None:
@@ -302,7 +313,7 @@ def test_compiles_for_hopper_without_spills_and_with_exponentials_during_a_produ
 import json, re, sys
 from pathlib import Path
 from benchmarks.hopper_build import _prepared, build
-from benchmarks.hopper_cases import CAUSAL, attention_case, heads
+from benchmarks.hopper_attention import CAUSAL, attention_case, heads
 from mtmc.evaluate.compiling.cuobjdump import disassembled
 back = {"keys": "backward", "scaling": "joined"}
 for width, rows, columns, more in ((64, 128, 64, {}), (128, 128, 128, {}), (128, 128, 128, back), (64, 192, 128, back)):

@@ -185,7 +185,7 @@ def test_compiles_for_hopper_with_exponentials_during_both_sums(tmp_path: Path) 
 import json, re, sys
 from pathlib import Path
 from benchmarks.hopper_build import _prepared, build
-from benchmarks.hopper_cases import CAUSAL, attention_case, gluon
+from benchmarks.hopper_attention import CAUSAL, attention_case, gluon
 from mtmc.evaluate.compiling.cuobjdump import disassembled
 for width, label in ((128, "over_several_joined_gluon_128x128_s2"), (128, "over_back_several_joined_late_128x128_s2"),
                      (64, "over_back_several_joined_gluon_192x128_s2")):

@@ -236,6 +236,11 @@ def settled(rounds: Rounds, device: Timing, overheads: OverheadTable) -> bool:
     return len(least) == 2 and least[1] - least[0] <= AGREE * least[0]
 
 
+def at_device(rounds: Rounds, device: Timing, overheads: OverheadTable) -> bool:
+    """Whether a call takes no longer than the device does."""
+    return call_time(rounds, device, overheads).timing is device
+
+
 def unexplained(rounds: Rounds, device: Timing, overheads: OverheadTable) -> bool:
     """Whether far more was seen of a call than host and device take for it."""
     found = call_time(rounds, device, overheads)

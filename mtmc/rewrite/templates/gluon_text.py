@@ -16,14 +16,28 @@ _SAME = (
 SAME = frozenset(_SAME.split())
 """What is called the same in both from Triton 3.6 on."""
 _NAME, _LIBRARY = re.compile(r"\btl\.(\w+)(\.?)"), re.compile(r"\b(?:libdevice|triton)\.")
+SIGMOID = "tl.sigmoid("
 CONSUMERS = {2: (240,), 3: (160, 160), 4: (112, 112, 112)}
 """Registers of each thread of the groups but the first, which gets what is left, by the number of groups."""
 LOADING = 24
 """Registers of each thread of the warp that has tiles loaded."""
 
 
+def written_out(line: str) -> str:
+    """A line with what Gluon has no function for in terms of those that it has, as Triton's own library does."""
+    while (at := line.find(SIGMOID)) >= 0:
+        begin = end = at + len(SIGMOID)
+        depth = 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(line[end], 0)
+            end += 1
+        line = f"{line[:at]}(1.0 / (1.0 + tl.exp(-({line[begin : end - 1]})))){line[end:]}"
+    return line
+
+
 def in_gluon(lines: Sequence[str]) -> list[str]:
     """The lines in Gluon. Raises: NotCovered where there is no such word."""
+    lines = [written_out(line) for line in lines]
     for line in lines:
         for name, more in _NAME.findall(line):
             if name not in SAME or more:
