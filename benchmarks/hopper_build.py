@@ -6,6 +6,7 @@ under the keys by which a process on the GPU looks for them. Used by `hopper.py`
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -101,7 +102,7 @@ def source_of(case: Case, settings: Settings) -> str:
     from mtmc.hardware import hardware
     from mtmc.optimizations import Version
     from mtmc.rewrite.exported import export_graph
-    from mtmc.rewrite.plan import Plan, graph_of, merged_ops, root_plan
+    from mtmc.rewrite.plan import CyclicStages, Plan, graph_of, merged_ops, root_plan
     from mtmc.rewrite.source import print_plan
 
     task = _task(case.name, case.text)
@@ -109,12 +110,14 @@ def source_of(case: Case, settings: Settings) -> str:
     plan = Plan(root_plan(exported).stages, algebra=case.algebra)
     graph = graph_of(exported, plan)
     version = Version.of(task, Plan(root_plan(graph).stages, algebra=case.algebra), hardware("H100"))
-    for parts in (version.working(), list(version.plan.stages)):  # else views stand between the others
-        for split in range(
-            len(parts)
-        ):  # what comes before the kernel of interest is one of its own, where it has to be
-            ahead, stage = (version.as_kernel(merged_ops(graph, each), {}) if each else None
-                            for each in (parts[:split], parts[split:]))  # fmt: skip
+    ways = (version.working(), list(version.plan.stages))  # the latter where views stand between the others
+    splits = [(parts, 0) for parts in ways] + [(parts, split) for parts in ways for split in range(1, len(parts))]
+    for parts, split in splits:  # what comes before the kernel of interest is one of its own only where it has to be
+        with contextlib.suppress(CyclicStages):
+            ahead, stage = (
+                version.as_kernel(merged_ops(graph, each), {}) if each else None
+                for each in (parts[:split], parts[split:])
+            )
             if stage is None or (split and ahead is None):
                 continue
             plan = version.plan.with_merged(graph, parts[split:], stage.scheduled(settings))

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import random
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ ROUND_MS = 6.0
 """Time of one candidate in one round."""
 COMPILED = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
 """Modes of torch.compile; each call becomes a CUDA graph here anyway."""
-KEPT = 6
-"""Candidates that are timed in all rounds; the others in the first two."""
+LOOKS, KEPT = 2, 6
+"""Rounds of all candidates; then so many of them, and the one a search starts with, are timed beside the libraries."""
 
 
 def serve(pipe: Any) -> None:
@@ -89,7 +90,7 @@ def _difference(found: Any, expected: Any) -> float:
 def _module(text: str, name: str) -> Any:
     import types
 
-    module = types.ModuleType(name)
+    module = sys.modules[name] = types.ModuleType(name)  # torch.compile looks for it there
     exec(compile(text, name, "exec"), module.__dict__)  # of our own cases
     return module
 
@@ -187,21 +188,27 @@ def _captured(call: Callable[[], Any]) -> Callable[[], None]:
 def _rounds(
     running: dict[str, Callable[[], None]], library: set[str], cold: ColdCache, rounds: int, seed: int
 ) -> dict[str, list[float]]:
-    """Times in milliseconds, a median a round: all candidates by turns, in another order each time."""
-    found: dict[str, list[float]] = {label: [] for label in running}
+    """Times in milliseconds, a median a round: the best candidates and the libraries by turns, in another order each time.
+
+    Which are the best is told by `LOOKS` rounds of all, which count for nothing else: a GPU that has just begun is up to a
+    tenth faster than one at work, and what was timed then alone would win over what was timed throughout.
+    """
     counts = dict.fromkeys(running, 3)
     draw = random.Random(seed)
-    for turn in range(rounds):
-        if turn == 2:
-            best = sorted((label for label in running if label not in library), key=lambda label: min(found[label]))
-            running = {label: call for label, call in running.items() if label in library or label in best[:KEPT]}
-        order = list(running)
-        draw.shuffle(order)
-        for label in order:
+
+    def turn(labels: list[str]) -> dict[str, float]:
+        found = dict[str, float]()
+        for label in draw.sample(labels, len(labels)):
             times = _timed(running[label], counts[label], cold)
             counts[label] = max(3, min(40, round(ROUND_MS / max(statistics.median(times), 1e-3))))
-            found[label].append(statistics.median(times))
-    return found
+            found[label] = statistics.median(times)
+        return found
+
+    looks = [turn([*running]) for _ in range(LOOKS)]
+    ours = sorted((label for label in running if label not in library), key=lambda label: min(x[label] for x in looks))
+    kept = [label for label in running if label in library or label in ours[:KEPT] or label == "start"]
+    timed = [turn(kept) for _ in range(rounds)]
+    return {label: [each[label] for each in timed] for label in kept}
 
 
 def _timed(call: Callable[[], None], count: int, cold: ColdCache) -> list[float]:

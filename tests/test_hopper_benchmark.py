@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from benchmarks import hopper_clock
 from benchmarks.hopper import HUNG, MOST_HANGS, Rows
 from benchmarks.hopper_build import Case
 from benchmarks.hopper_cases import GROUPS
@@ -39,3 +44,18 @@ def test_cases_have_names_of_their_own_and_a_start() -> None:
     assert len({case.name for case in cases}) == len(cases) > 15
     assert all("start" in case.settings and case.flops > 0 and case.bytes > 0 for case in cases)
     assert {case.group for case in cases} == set(GROUPS)
+
+
+def test_only_rounds_of_the_finalists_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that has just begun is fast: what is timed then alone must not win."""
+    rounds = {"made": 0}
+
+    def timed(call: Callable[[], float], count: int, cold: object) -> list[float]:
+        rounds["made"] += 1
+        return [call() * (0.8 if rounds["made"] <= hopper_clock.LOOKS * len(running) else 1.0)] * count
+
+    speeds = {"eager": 1.0, "start": 3.0} | {f"tma_{at}": 1.1 + at / 100 for at in range(8)}
+    running: dict[str, Any] = {label: lambda ms=ms: ms for label, ms in speeds.items()}
+    monkeypatch.setattr(hopper_clock, "_timed", timed)
+    found = hopper_clock._rounds(running, {"eager"}, None, rounds=5, seed=0)  # type: ignore[arg-type]
+    assert found == {label: [speeds[label]] * 5 for label in ("eager", "start", *(f"tma_{at}" for at in range(6)))}
