@@ -87,7 +87,12 @@ def large(*groups: int) -> dict[str, Settings]:
         "middle_once_s4": tile(128, 128, 64, 4, 4, **HOST),
         "middle_once_s3_w8": tile(128, 128, 128, 8, 3, **HOST),
     }
+    for stages, parts in ((4, 2), (3, 1)):
+        for turns in (132, 0):
+            label = f"gluon_{'turns' if turns else 'once'}_s{stages}_e{parts}"
+            found[label] = tile(128, 256, 64, 4, stages, language="gluon", epilogue=parts, persistent=turns)
     for group in groups:
+        found[f"gluon_turns_s4_e2_g{group}"] = {**found["gluon_turns_s4_e2"], "group_m": group}
         found[f"turns_s4_e2_g{group}"] = tile(128, 256, 64, 8, 4, epilogue=2, group_m=group, **HOST, **TURNS)
         found[f"special_turns_s3_g{group}"] = tile(128, 256, 64, 4, 3, specialized=1, group_m=group, **OWN, **TURNS)
     return found
@@ -104,12 +109,18 @@ def gated() -> dict[str, Settings]:
         "once_256_s3": tile(256, 64, 64, 8, 3, **HOST),
         "turns_256_s3": tile(256, 64, 64, 8, 3, **HOST, **TURNS),
         "once_64_s4": tile(128, 64, 64, 4, 4, **HOST),
+        **{
+            f"gluon_s{stages}_e{parts}_g{group}": tile(
+                128, 128, 64, 4, stages, language="gluon", epilogue=parts, persistent=132, group_m=group
+            )
+            for stages, parts, group in ((4, 1, 8), (4, 1, 16), (4, 2, 8), (3, 1, 8))
+        },
     }
 
 
 def with_work() -> dict[str, Settings]:
     """Schedules of large products with work behind them: those that came first or second of one of `products`."""
-    words = ("start", "before_turns", "turns_s", "once_s", "tall_turns", "own_turns")
+    words = ("start", "before_turns", "turns_s", "once_s", "tall_turns", "own_turns", "gluon")
     return {label: settings for label, settings in large(4).items() if label.startswith(words)}
 
 

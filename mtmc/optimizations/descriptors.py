@@ -11,7 +11,7 @@ from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles, softmax_product
-from mtmc.rewrite.templates.gluon_attention import is_gluon
+from mtmc.rewrite.templates.gluon_text import is_gluon
 from mtmc.rewrite.templates.product import analyse, describable
 
 PAGE = """\
@@ -63,8 +63,10 @@ class Descriptors(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        if version.hardware.target not in WITH_DESCRIPTORS or not suits_descriptors(version, stage) or is_gluon(stage):
+        if version.hardware.target not in WITH_DESCRIPTORS or not suits_descriptors(version, stage):
             return []
+        if is_gluon(stage):  # which has them anyway
+            return _parts(version, stage) if stage.template == "matmul" else []
         schedule, name = dict(stage.schedule), stage.title
         offers: list[tuple[Choice, str]] = []
         if schedule.get("operands", "pointers") != "pointers":

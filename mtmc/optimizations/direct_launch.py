@@ -12,7 +12,7 @@ from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.templates.gluon_attention import is_gluon
+from mtmc.rewrite.templates.gluon_text import is_gluon
 
 PAGE = """\
 # direct_launch

@@ -13,7 +13,7 @@ from mtmc.rewrite.graph import product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import positions, softmax_product
 from mtmc.rewrite.templates.conv_kernel import product_sizes
-from mtmc.rewrite.templates.gluon_attention import is_gluon
+from mtmc.rewrite.templates.gluon_text import is_gluon
 from mtmc.rewrite.templates.product import analyse, tiles_of
 from mtmc.rewrite.templates.product_symmetric import SETTING as SYMMETRIC
 
@@ -94,7 +94,7 @@ class Persist(ScheduleChange):
 def _tiles(version: Version, stage: Stage) -> tuple[int, int]:
     """Tiles that a kernel makes at the full shapes, 0 where they cannot be dealt out, and slices of each that may be."""
     body = version.body(stage)
-    if body is not None and is_gluon(stage):
+    if body is not None and is_gluon(stage) and stage.template == "attention":
         attention = softmax_product.analyse(version.graph, body)
         return product(attention.batch)[0] * -(-attention.rows[0] // stage.number("block_m")), 0
     if body is None or stage.template not in ("matmul", "convolution"):

@@ -11,8 +11,8 @@ from mtmc.rewrite.graph import power_of_two_above
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.eviction import KEPT, LIKE_ALL_ELSE, POLICY, policy_of
-from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.gluon_keys import BACKWARD, FORWARD, why_forward
+from mtmc.rewrite.templates.gluon_text import is_gluon
 from mtmc.rewrite.templates.product import analyse as analyse_product
 from mtmc.rewrite.templates.row_order import IN_ORDER, LOOKED_UP, matrices
 from mtmc.rewrite.templates.row_shared import SHARED, pieces_of, why_not_shared

@@ -12,8 +12,7 @@ from mtmc.rewrite.operators.products import PRODUCTS as MULTIPLYING
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Stage, plan_from_json
 from mtmc.rewrite.templates import product as products
-from mtmc.rewrite.templates.gluon_attention import is_gluon
-from mtmc.rewrite.templates.gluon_text import needed_registers
+from mtmc.rewrite.templates.gluon_text import is_gluon, needed_registers
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.product_loads import left_tiles
 from mtmc.rewrite.templates.rows import rows_of
@@ -39,10 +38,10 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
 
     num_stages * (loads * block_m * block_k + products * block_k * block_n) * bytes an element, where so many tiles are
     loaded for one of the left operand (`product_loads.left_tiles`), and block_m * block_n / parts * bytes for a result
-    that persistent programs write through a descriptor while the next tile is read; for attention (block_m * width +
-    num_stages * block_n * (width + out_width)) * bytes, widths rounded up to powers of two, and block_m * out_width *
-    bytes for the results of persistent programs in Gluon, block_m * width * bytes for the next queries of those that
-    overlap; where heads are taken in slices (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes;
+    that is written through a descriptor while the next tile is read, as by persistent programs and in Gluon; for attention
+    (block_m * width + num_stages * block_n * (width + out_width)) * bytes, widths rounded up to powers of two, and block_m *
+    out_width * bytes for the results of persistent programs in Gluon, block_m * width * bytes for the next queries of those
+    that overlap; where heads are taken in slices (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes;
     0 for other templates.
     """
     if stage.template not in PRODUCTS:
@@ -60,6 +59,7 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
     m, n, k = (stage.number(name) for name in ("block_m", "block_n", "block_k"))
     schedule = dict(stage.schedule)
     kept = schedule.get("results") == "descriptors" and (schedule.get("persistent") or schedule.get("specialized"))
+    kept = kept or is_gluon(stage)
     stored = m * n // int(schedule.get("epilogue", 1)) if kept else 0
     loads = left_tiles(graph, stage.ops) if stage.template == "matmul" else 1
     tiles = stage.number("num_stages") * (loads * m * k + products_of(graph, stage) * k * n)

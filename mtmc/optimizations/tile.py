@@ -14,7 +14,8 @@ from mtmc.protocols import Observation
 from mtmc.rewrite.graph import is_one, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.channels_last import is_channels_last
-from mtmc.rewrite.templates.gluon_attention import is_gluon
+from mtmc.rewrite.templates.gluon_text import is_gluon
+from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.pointwise import tile_of
 from mtmc.rewrite.templates.positions import analyse as windowed
 from mtmc.rewrite.templates.product import analyse
@@ -124,6 +125,8 @@ ATTENTION_TILES = (
 
 GLUON_TILES = ((128, 32), (128, 64), (128, 128), (128, 256), (192, 64), (192, 128), (256, 64))
 """Queries of attention in Gluon, and keys at a time; as many of 64 queries as there are groups of warps."""
+GLUON_PRODUCT_TILES = ((128, 256, 64), (128, 256, 32), (128, 128, 64), (128, 128, 128), (128, 64, 64), (128, 64, 128))
+"""Rows and columns of a product in Gluon, and columns of a slice. Two products of one operand have so many each."""
 
 WIDE_ATTENTION_TILES = (
     (64, 32, 32, 128, 4),
@@ -180,6 +183,15 @@ class Tile(ScheduleChange):
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
         special = bool(dict(stage.schedule).get("specialized"))
+        if stage.template == "matmul" and is_gluon(stage):
+            return [
+                (
+                    {"block_m": m, "block_n": n, "block_k": k},
+                    f"retile the {stage.title} kernel to {m // GROUP_ROWS} groups of 64 rows, {n} columns, {k} of "
+                    "the inner dimension at a time",
+                )
+                for m, n, k in GLUON_PRODUCT_TILES
+            ]
         if stage.template == "matmul":
             return _by_rows(version, stage) + [
                 (
@@ -210,7 +222,7 @@ class Tile(ScheduleChange):
             return [
                 (
                     {"block_m": m, "block_n": n},
-                    f"retile the {stage.title} kernel to {m // 64} groups of 64 queries, {n} keys at a time",
+                    f"retile the {stage.title} kernel to {m // GROUP_ROWS} groups of 64 queries, {n} keys at a time",
                 )
                 for m, n in GLUON_TILES
             ]

@@ -11,7 +11,7 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.gluon_attention import is_gluon
+from mtmc.rewrite.templates.gluon_text import is_gluon
 from mtmc.rewrite.templates.product import analyse, can_transpose
 from mtmc.rewrite.templates.window_rows import rows_of_windows
 from mtmc.source.sites import Sites

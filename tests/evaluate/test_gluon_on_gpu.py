@@ -1,4 +1,4 @@
-"""Attention in Gluon on a Hopper GPU, against float64 and beside torch's own in 16 bits."""
+"""Attention and products in Gluon on a Hopper GPU, against float64 and beside torch's own in 16 bits."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ from tests.rewrite.gluon_cases import (
     printed,
     task_of,
 )  # fmt: skip
+from tests.rewrite.test_gluon_product import CASES as PRODUCTS
+from tests.rewrite.test_gluon_product import GATED, PLAIN, WITH_BIAS
+from tests.rewrite.test_gluon_product import GLUON as PRODUCT
+from tests.rewrite.test_gluon_product import task_of as product_of
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 pytestmark = pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU (compute capability 9.0)")
@@ -44,6 +48,23 @@ LARGE = {
     "d128, window": (WINDOW, (1, 4, 4, 1024, 1024, 128), {"block_n": 128}),
     "d128, three groups": (FULL, (1, 4, 4, 1024, 1024, 128), {"block_m": 192}),
     "d256": (CAUSAL, (1, 4, 4, 500, 500, 256), {}),
+}
+LARGE_PRODUCTS: dict[str, tuple[str, str, tuple[int, int, int], dict[str, int | str]]] = {
+    "large": (PLAIN, "x, weight", (4096, 2048, 4096), {"persistent": 132, "num_stages": 4, "epilogue": 2}),
+    "large, ragged": (f"torch.relu({WITH_BIAS})", "x, weight, bias", (1234, 1000, 2056), {"persistent": 132}),
+    "more programs than tiles": (PLAIN, "x, weight", (300, 4096, 520), {"persistent": 132}),
+    "gated, large": (
+        GATED,
+        "x, weight, other",
+        (4096, 2048, 2048),
+        {"block_n": 128, "num_stages": 4, "persistent": 132},
+    ),
+    "gated, ragged": (
+        GATED,
+        "x, weight, other",
+        (1001, 1096, 2504),
+        {"block_n": 128, "num_stages": 4, "persistent": 132},
+    ),
 }
 
 
@@ -174,3 +195,20 @@ def test_a_hundred_calls_give_one_result(tmp_path: Path) -> None:
         inputs = [each.cuda() for each in inputs_of(task)]
         first = model(*inputs)
         assert all(torch.equal(model(*inputs), first) for _ in range(100))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "half"])
+@pytest.mark.parametrize("name", [*PRODUCTS, *LARGE_PRODUCTS])
+def test_products_as_exact_as_torch_in_16_bits(name: str, dtype: str, tmp_path: Path) -> None:
+    work, names, sizes, settings = {**PRODUCTS, **LARGE_PRODUCTS}[name]
+    ours, theirs = errors(product_of(work, names, sizes, dtype), {**PRODUCT, **settings}, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+def test_a_product_in_gluon_says_the_same_each_time(tmp_path: Path) -> None:
+    """What comes too late or is overwritten too early differs from call to call: 200 calls of tiles that end unevenly."""
+    task = product_of(*LARGE_PRODUCTS["gated, ragged"][:3])
+    version = load_module(printed(task, {**PRODUCT, "block_n": 128}), tmp_path / "version.py").ModelNew()
+    inputs = [each.cuda() for each in inputs_of(task)]
+    first = version(*inputs)
+    assert all(torch.equal(version(*inputs), first) for _ in range(200))

@@ -32,6 +32,11 @@ class Tile(torch.Tensor):
 
     type = SimpleNamespace(layout=None)  # type: ignore[assignment]
 
+    def split(self) -> tuple[Any, Any]:  # type: ignore[override]
+        """The two halves of a last dimension of two."""
+        assert self.shape[-1] == 2
+        return self[..., 0], self[..., 1]
+
 
 def tile(data: Any, dtype: torch.dtype | None = None) -> Any:
     return torch.as_tensor(data, dtype=dtype).as_subclass(Tile)
@@ -51,6 +56,10 @@ class Memory:
 
     def permute(self, order: Sequence[int]) -> Memory:
         return Memory(self.data.permute(*order))
+
+    def slice(self, first: int, count: int, axis: int) -> Memory:
+        assert first + count <= self.shape[axis]
+        return Memory(self.data.narrow(axis, first, count))
 
     def store(self, value: torch.Tensor) -> None:
         assert value.dtype == self.dtype and list(value.shape) == self.shape
@@ -131,7 +140,8 @@ class Begun:
         made = left.float() @ self.b.data.float()
         if self.early:
             made.fill_(float("nan"))
-        self.value = tile(made + self.total if self.use_acc else made)
+        total = self.total.value if isinstance(self.total, Begun) else self.total
+        self.value = tile(made + total if self.use_acc else made)
 
 
 def _mma(a: Any, b: Memory, total: Any, *, use_acc: bool = True, is_async: bool = False) -> Begun:
@@ -145,7 +155,9 @@ def _mma_wait(left: int, deps: tuple[Begun, ...]) -> Any:
     while len(_HERE.begun) > left:
         _HERE.begun.pop(0).end()
     (begun,) = deps
-    assert begun.value is not None, "a product that is not waited for"
+    if begun.value is None:
+        assert left, "a product that is not waited for"
+        return begun  # only a further product may take it
     return begun.value
 
 
@@ -265,7 +277,8 @@ gl = SimpleNamespace(
     cdiv=lambda a, b: (a + b - 1) // b, warp_specialize=_specialize, allocate_shared_memory=_allocate, load=_load,
     minimum=lambda a, b: torch.minimum(tile(a), tile(b)), maximum=lambda a, b: torch.maximum(tile(a), tile(b)),
     sqrt=lambda x: torch.sqrt(tile(x, torch.float32)), expand_dims=lambda x, axis: x.unsqueeze(axis),
-    arange=lambda first, last, layout: tile(torch.arange(first, last)), convert_layout=lambda x, layout: x,
+    arange=lambda first, last, layout: tile(torch.arange(first, last)),
+    convert_layout=lambda x, layout, assert_trivial=False: x,
     full=lambda shape, value, dtype, layout: tile(torch.full(shape, value, dtype=dtype)),
     zeros=lambda shape, dtype, layout: tile(torch.zeros(shape, dtype=dtype)),
     max=lambda x, axis: x.amax(axis), sum=lambda x, axis: x.sum(axis), cast=lambda x, dtype: tile(x).to(dtype),

@@ -15,6 +15,7 @@ from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates import gluon_attention
 from mtmc.rewrite.templates.attention_kernel import Kernel
+from mtmc.rewrite.templates.gluon_text import is_gluon
 from mtmc.rewrite.templates.launcher import (
     OPTIONS,
     Launch,
@@ -67,7 +68,7 @@ class Attention:
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where the body is more than attention with elementwise work."""
-        if gluon_attention.is_gluon(stage):
+        if is_gluon(stage):
             return gluon_attention.emit(graph, body, stage, name)
         return _Assembler(graph, body, stage, name).emit()
 

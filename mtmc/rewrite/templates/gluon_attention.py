@@ -20,7 +20,7 @@ from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.gluon_kernel import GluonKernel
 from mtmc.rewrite.templates.gluon_overlap import OverlappedKernel, overlaps
-from mtmc.rewrite.templates.gluon_text import CONSUMERS
+from mtmc.rewrite.templates.gluon_text import CONSUMERS, guard_lines, tile_functions
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.launcher import (
     Launch,
@@ -35,30 +35,7 @@ from mtmc.rewrite.templates.launcher import (
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import analyse
 
-LANGUAGE = "gluon"
-"""What the setting "language" says of a kernel in Gluon."""
 CONSTANTS = ("WIDE", "EVEN", "BLOCK_K")
-_TILES = """\
-{0}_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared  # up to Triton 3.6
-{0}_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global"""
-_DESCRIBE = '''\
-def {0}_tiles(x, rows, columns):
-    """Tiles of a tensor's matrices, through a descriptor. Rows must begin at multiples of 16 bytes: others are copied."""
-    steps = [step * x.element_size() for step in x.stride()[:-1]]
-    if x.data_ptr() % 16 or x.stride(-1) != 1 or any(step <= 0 or step % 16 for step in steps):
-        x = x.clone(memory_format=torch.contiguous_format)
-    block = [1] * (x.dim() - 2) + [rows, columns]
-    layout = gl.NVMMASharedLayout.get_default_for(block, gl.{1})
-    return TileDescriptor(x, list(x.shape), list(x.stride()), block, layout)'''
-_GUARD = """\
-if {0}.is_cuda and torch.cuda.get_device_capability({0}.device) != (9, 0):
-    name = torch.cuda.get_device_name({0}.device)
-    raise RuntimeError(f"this kernel is made for Hopper GPUs (compute capability 9.0), not for {{name}}")"""
-
-
-def is_gluon(stage: Stage) -> bool:
-    """Whether a stage's kernel is written in Gluon."""
-    return dict(stage.schedule).get("language") == LANGUAGE
 
 
 def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
@@ -75,7 +52,7 @@ def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         f"triton.cdiv({rows}, {kernel.groups * GROUP_ROWS})",
         size_expression(product(found.batch), "n_batch", scope, spare),
     )
-    lines = [INDENT + line for line in _GUARD.format(query).splitlines()]
+    lines = guard_lines(query)
     lines += contiguous_lines(writer)
     lines += [allocation(graph, body, result, scope, spare)]
     lines.append(f"{INDENT}width = max(16, triton.next_power_of_2({query}.shape[-1]))")
@@ -95,7 +72,8 @@ def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         4,
     )
     lines += launch_lines(launch, scope, spare)
-    texts = [_TILES.format(name), text, _DESCRIBE.format(name, graph.values[query].dtype)]
+    load_and_store, describe = tile_functions(name, graph.values[query].dtype)
+    texts = [load_and_store, text, describe]
     return printed(body, name, texts, lines, spare)
 
 

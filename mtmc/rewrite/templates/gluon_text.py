@@ -6,7 +6,11 @@ import re
 from collections.abc import Sequence
 
 from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.folding import INDENT
+from mtmc.rewrite.plan import Stage
 
+LANGUAGE = "gluon"
+"""What the setting "language" says of a kernel in Gluon."""
 _SAME = (
     "DotOperandLayout NVMMADistributedLayout SliceLayout abs allocate_shared_memory arange cast cdiv ceil constexpr "
     "convert_layout cos div_rn erf exp exp2 expand_dims fdiv float16 bfloat16 float32 float64 floor fma full int1 int16 "
@@ -21,6 +25,28 @@ CONSUMERS = {2: (240,), 3: (160, 160), 4: (112, 112, 112)}
 """Registers of each thread of the groups but the first, which gets what is left, by the number of groups."""
 LOADING = 24
 """Registers of each thread of the warp that has tiles loaded."""
+
+_TILES = """\
+{0}_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared  # up to Triton 3.6
+{0}_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global"""
+_DESCRIBE = '''\
+def {0}_tiles(x, rows, columns):
+    """Tiles of a tensor's matrices, through a descriptor. Rows must begin at multiples of 16 bytes: others are copied."""
+    steps = [step * x.element_size() for step in x.stride()[:-1]]
+    if x.data_ptr() % 16 or x.stride(-1) != 1 or any(step <= 0 or step % 16 for step in steps):
+        x = x.clone(memory_format=torch.contiguous_format)
+    block = [1] * (x.dim() - 2) + [rows, columns]
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.{1})
+    return TileDescriptor(x, list(x.shape), list(x.stride()), block, layout)'''
+_GUARD = """\
+if {0}.is_cuda and torch.cuda.get_device_capability({0}.device) != (9, 0):
+    name = torch.cuda.get_device_name({0}.device)
+    raise RuntimeError(f"this kernel is made for Hopper GPUs (compute capability 9.0), not for {{name}}")"""
+
+
+def is_gluon(stage: Stage) -> bool:
+    """Whether a stage's kernel is written in Gluon."""
+    return dict(stage.schedule).get("language") == LANGUAGE
 
 
 def written_out(line: str) -> str:
@@ -50,3 +76,16 @@ def in_gluon(lines: Sequence[str]) -> list[str]:
 def needed_registers(groups: int) -> tuple[int, ...]:
     """What each thread asks for: of the groups but the first, and of the warp that has tiles loaded."""
     return (*CONSUMERS[groups], LOADING)
+
+
+def guard_lines(value: str) -> list[str]:
+    """The launcher's lines that refuse a GPU that is no Hopper. value: a tensor that lies on it."""
+    return [INDENT + line for line in _GUARD.format(value).splitlines()]
+
+
+def tile_functions(name: str, dtype: str) -> tuple[str, str]:
+    """What a kernel's file says before it (how tiles come and go), and after it (descriptors).
+
+    name: of the kernel. dtype: of the elements.
+    """
+    return _TILES.format(name), _DESCRIBE.format(name, dtype)

@@ -9,7 +9,8 @@ second kernel adds up the parts. Groups of rows may have a right operand each (s
 "descriptors" tiles are read through tensor descriptors where the operands' rows begin at multiples of 16 bytes. With
 "right" = "transposed" the kernel gets a copy of a right operand [k, n] as [n, k], which is how the tensor cores read fp32
 numbers and those of 8 bits. Sums of products of 8-bit numbers are kept in fp32 between slices; with "sums" = "fast" the
-tensor cores keep them, in fewer bits. With "symmetric" half of a symmetric product's tiles are made (`product_symmetric`).
+tensor cores keep them, in fewer bits. With "symmetric" half of a symmetric product's tiles are made (`product_symmetric`),
+and with "language" = "gluon" all of it is written in Gluon (`gluon_product`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Ref, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates import gluon_product
 from mtmc.rewrite.templates.as_laid import Laid, as_laid
+from mtmc.rewrite.templates.gluon_text import is_gluon
 from mtmc.rewrite.templates.launcher import (
     OPTIONS,
     Launch,
@@ -92,6 +95,8 @@ class Matmul:
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where several programs share a sum. Raises: NotCovered."""
+        if is_gluon(stage):
+            return gluon_product.emit(graph, body, stage, name)
         try:
             return _Assembler(Laid(graph, body), stage, name).emit()
         except NotCovered:

@@ -14,7 +14,7 @@ from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_groups import blocks_in_kernel, own_group
 from mtmc.rewrite.templates.product_operands import Operands
-from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
+from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part, write_block_order
 from mtmc.rewrite.templates.product_rows import row_work, write_rows
 from mtmc.rewrite.templates.product_scales import add_scaled
 from mtmc.rewrite.templates.product_statistics import write_statistics
@@ -162,18 +162,7 @@ class ProductKernel:
     def block_order(self, writer: Writer) -> None:
         """Which tile `program` stands for."""
         down, across = rectangle(self._across()) if self.symmetric else (self._down(), self._across())
-        first, second = ("m", "n") if self.stage.setting("order") == "mn" else ("n", "m")
-        long, short = (down, across) if first == "m" else (across, down)
-        writer.comment(
-            f"GROUP_M blocks along {first} share the same blocks along {second} while those are in the cache"
-        )
-        writer.line(f"blocks_{first} = {long}")
-        writer.line(f"blocks_{second} = {short}")
-        writer.line(f"group = program // (GROUP_M * blocks_{second})")
-        writer.line(f"group_size = tl.minimum(blocks_{first} - group * GROUP_M, GROUP_M)")
-        writer.line(f"inside = program % (GROUP_M * blocks_{second})")
-        writer.line(f"block_{first} = group * GROUP_M + inside % group_size")
-        writer.line(f"block_{second} = inside // group_size")
+        write_block_order(writer, down, across, str(self.stage.setting("order")))
         if self.symmetric:
             fold_lines(writer, self._across())
 

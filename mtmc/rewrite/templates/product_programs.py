@@ -32,6 +32,21 @@ INSIDE_TILE = "tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[
 """Where a tile's elements lie in a part of it."""
 
 
+def write_block_order(writer: Writer, down: str, across: str, order: str) -> None:
+    """Which tile `program` stands for: `block_m` and `block_n`. down, across: numbers of blocks. order: "mn" or "nm", along
+    which GROUP_M of them come first."""
+    first, second = ("m", "n") if order == "mn" else ("n", "m")
+    long, short = (down, across) if first == "m" else (across, down)
+    writer.comment(f"GROUP_M blocks along {first} share the same blocks along {second} while those are in the cache")
+    writer.line(f"blocks_{first} = {long}")
+    writer.line(f"blocks_{second} = {short}")
+    writer.line(f"group = program // (GROUP_M * blocks_{second})")
+    writer.line(f"group_size = tl.minimum(blocks_{first} - group * GROUP_M, GROUP_M)")
+    writer.line(f"inside = program % (GROUP_M * blocks_{second})")
+    writer.line(f"block_{first} = group * GROUP_M + inside % group_size")
+    writer.line(f"block_{second} = inside // group_size")
+
+
 def own_tiles(kernel: TiledProduct) -> None:
     """The program's tiles: every so many of them."""
     writer = kernel.writer
