@@ -62,8 +62,9 @@ STEPS = (
     Step("hopper_gluon", 120, "benchmarks/gluon_attention.py --out {out}"),
     Step("hopper_attention", 150, "benchmarks/hopper.py --only attention --minutes 2 --out {out}"),
     Step("hopper_products", 150, "benchmarks/hopper.py --only products --minutes 2 --out {out}"),
-    Step("hopper_decode", 100, "benchmarks/hopper.py --only decode --minutes 1.5 --compile --out {out}"),
-    Step("hopper_quantized", 100, "benchmarks/hopper.py --only quantized --minutes 1.5 --compile --out {out}"),
+    Step("hopper_epilogues", 150, "benchmarks/hopper.py --only epilogues --minutes 2 --compile compile --out {out}"),
+    Step("hopper_decode", 100, "benchmarks/hopper.py --only decode --minutes 1.5 --compile compile --out {out}"),
+    Step("hopper_quantized", 100, "benchmarks/hopper.py --only quantized --minutes 1.5 --compile compile --out {out}"),
     Step(
         "gpu_searches", 560, "benchmarks/gpu_searches.py --policy heuristic --evaluations 32 --search-s 60 --out {out}"
     ),

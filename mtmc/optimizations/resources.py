@@ -114,16 +114,20 @@ def _widths(graph: Graph, stage: Stage) -> tuple[int, int]:
 
 
 def element_bytes(graph: Graph, stage: Stage) -> int:
-    """Of an element of a product's operands: 4 where one of them is fp32, else 2; 1 where 8-bit numbers are multiplied."""
+    """Of an element of a product's operands: 4 where one of them is fp32, else 2; 1 where 8-bit numbers are multiplied, also
+    where the reference says that they are made wide and scaled first."""
+    some = stage.template == "matmul" and _reads_8_bits(graph, stage)
+    if some and products.analyse(graph, build(graph, stage.ops, table)).of_8_bits:
+        return 1
     operands = {ref for name in stage.ops for ref in _multiplied(graph.by_name[name])}
     dtypes = {graph.values[ref].dtype for ref in operands if ref in graph.values}
-    if (
-        stage.template == "matmul"
-        and {*FP8, "int8"} & dtypes
-        and products.analyse(graph, build(graph, stage.ops, table)).of_8_bits
-    ):
-        return 1
     return 4 if "float32" in dtypes else 2
+
+
+def _reads_8_bits(graph: Graph, stage: Stage) -> bool:
+    """Whether an operation of a stage takes 8-bit numbers."""
+    refs = {ref for name in stage.ops for ref in graph.by_name[name].refs()}
+    return any(graph.values[ref].dtype in (*FP8, "int8") for ref in refs if ref in graph.values)
 
 
 def _multiplied(op: Op) -> tuple[str, ...]:

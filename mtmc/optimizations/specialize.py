@@ -37,10 +37,11 @@ of 128 and scores that are scaled and shifted at once (bf16, H100) it has 1.04x 
 queries, causal, 1.17x and 0.91x by one block a program. Triton's start has 0.85x of cuDNN's. With heads of 64 there
 is an exponential for half as many products, and both take the same time: there three groups (192 queries, 128 keys in
 three stages) that rescale late have 1.05x and 1.00x. Under a window it takes 0.30 ms and Triton's kernel 0.42.
-Two products and their gate: 1.426 ms, in Triton 1.531, torch.compile 1.496 (4096 x 4096 x 14336, bf16, H200).
+Two products and their gate: 1.380 ms, in Triton 1.488, torch.compile 1.441 (4096 x 4096 x 14336, bf16, H200); one
+product gains 1%.
 
 ## When it harms
-- A GELU behind one product: little of a group's work on its tile is hidden, 2% to 3% slower than Triton's.
+- A GELU behind one product: little of a group's work on its tile is hidden, 3% slower than Triton's.
 - On other GPUs the file says so and stops: Ampere has no such instructions, Blackwell has others.
 - Few queries: a program has 128 to 256 rows, and fills a multiprocessor by itself.
 - Biases that are loaded for each score are loaded in the layout of the tensor cores, element by element.

@@ -41,8 +41,8 @@ _TILES = (_Tile(128, 128, 64, 8, 3, 1, 1.0), _Tile(128, 64, 32, 4, 3, 2, 0.9), _
 _HALVES = (_Tile(128, 256, 64, 8, 3, 1, 1.0), _Tile(128, 128, 64, 8, 3, 1, 0.85), _Tile(128, 64, 64, 4, 4, 2, 0.7),
            _Tile(64, 64, 64, 4, 4, 3, 0.55))  # fmt: skip
 """fp16 and bf16, whose operands and results have descriptors. The largest, by persistent programs that write their results
-in two parts, has 0.99x of the speed of cuBLAS over five bf16 products of 4096 to 14336 on an H100, 0.98x at worst; the best
-of 20 schedules of each has 1.03x (results/hopper_products.md). The speeds of the others are guesses: what a
+in two parts, has 1.00x of the speed of cuBLAS over six products of 4096 to 14336 on an H200, 0.99x at worst; the best of
+some ten schedules of each has 1.01x (results/hopper_h200.md). The speeds of the others are guesses: what a
 multiprocessor's tensor cores get of what shared memory delivers falls with the tile's sides. Products of 8 bits get the same
 tiles with twice the inner dimension, which are as many bytes; they have not been timed."""
 TRITON_ATTENTION: dict[str, Setting] = {"block_m": 64, "block_n": 64, "num_warps": 4, "num_stages": 3}
@@ -217,8 +217,8 @@ def specialized(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> S
 def _pair_in_gluon(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
     """Two large products of one operand in Gluon; the stage itself where there is another number of them.
 
-    4096 x 4096 x 14336 in bf16 with a gate, H200: 1.426 ms, Triton's best of five schedules 1.531, torch.compile 1.496. One
-    product gains 0.3% to 1.2%, and with a GELU behind it loses 3% and more (results/hopper_epilogues.md).
+    4096 x 4096 x 14336 in bf16 with a gate, H200: 1.380 ms, Triton's best of four schedules 1.488, torch.compile 1.441. One
+    product gains 1%, and with a GELU behind it loses 3% (results/hopper_h200.md).
     """
     found = analyse(graph, body)
     large = found.m[0] >= LEAST_ROWS and found.n[0] >= WIDE_TILE and _tiles(found, _HALVES[1]) >= hardware.sms

@@ -7,11 +7,12 @@ from functools import cache
 import pytest
 
 from mtmc.optimizations import legal_moves
+from mtmc.optimizations.resources import element_bytes, shared_bytes
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import table
-from mtmc.rewrite.plan import merged_ops, root_plan
+from mtmc.rewrite.plan import Plan, merged_ops, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
 from tests.rewrite.interpreting import interpret
@@ -156,3 +157,21 @@ def test_a_cast_that_makes_infinities_stays_a_torch_call() -> None:
     graph = export_graph(task_from_source(text, "e5m2_cast"))
     with pytest.raises(NotCovered, match="infinities"):
         build(graph, [op.name for op in graph.ops], table)
+
+
+@pytest.mark.parametrize("name", ["rows", "tensor", "across"])
+def test_the_tiles_of_scaled_products_are_of_8_bits(name: str) -> None:
+    """The reference makes both operands wide before it scales them; the kernel has bytes in shared memory, of which a large
+    tile fits: counted as fp32 it did not, and the kernel began with the smallest."""
+    text = task_of(name).source.replace(
+        "rows, inner, cols, block = 64, 512, 96, 64", "rows, inner, cols, block = 8192, 8192, 8192, 64"
+    )
+    large = task_from_source(text, "large")
+    graph = export_graph(large)
+    root = version(large, Plan(root_plan(graph).stages), gpu="H200")
+    stage = root.as_kernel(merged_ops(graph, list(root.plan.stages)), {})
+    assert stage is not None
+    schedule = dict(stage.schedule)
+    m, n, k = (int(schedule[f"block_{axis}"]) for axis in "mnk")
+    assert (m, n, k) == (128, 128, 128) and element_bytes(graph, stage) == 1
+    assert shared_bytes(graph, stage) == int(schedule["num_stages"]) * (m * k + k * n)

@@ -184,7 +184,7 @@ def test_compiles_for_hopper_with_exponentials_during_both_sums(tmp_path: Path) 
     program = """
 import json, re, sys
 from pathlib import Path
-from benchmarks.hopper_build import _prepared, build
+from benchmarks.hopper_build import build, prepared
 from benchmarks.hopper_attention import CAUSAL, attention_case, gluon
 from mtmc.evaluate.compiling.cuobjdump import disassembled
 for width, label in ((128, "over_several_joined_gluon_128x128_s2"), (128, "over_back_several_joined_late_128x128_s2"),
@@ -193,7 +193,7 @@ for width, label in ((128, "over_several_joined_gluon_128x128_s2"), (128, "over_
     built = build(case, label, Path(sys.argv[1]))
     print("BUILT", json.dumps([built.failure, built.kernels]))
     cubin = Path(sys.argv[1]) / "kernel.cubin"
-    cubin.write_bytes(_prepared(132)[-1].asm["cubin"])
+    cubin.write_bytes(prepared(132)[-1].asm["cubin"])
     print("ORDER", *re.findall(r"MUFU.EX2|WARPGROUP.DEPBAR.LE gsb0, 0x[01]|HGMMA", disassembled(cubin)), sep="|")
 """
     done = subprocess.run(
