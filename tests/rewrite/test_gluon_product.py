@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from mtmc.errors import CoderError
 from mtmc.hardware import hardware
@@ -177,6 +178,26 @@ def test_rows_at_odd_addresses_and_floats_of_32_bits_are_refused() -> None:
         printed(task_from_source(text.replace('"inner": 40', '"inner": 41'), "odd"), GLUON)
     with pytest.raises(CoderError, match="16 bits"):
         printed(task_from_source(text.replace("bfloat16", "float32"), "wide"), GLUON)
+
+
+def test_sizes_that_a_descriptor_cannot_say_are_told() -> None:
+    """The file holds for any sizes; a result with rows at odd addresses would be written to a copy that nobody sees."""
+    version = module_on_cpu(source_of("ragged")[1]).ModelNew()
+    x, weight = torch.randn(40, 64, dtype=torch.bfloat16), torch.randn(72, 64, dtype=torch.bfloat16)
+    assert version(x, weight).shape == (40, 72)
+    for odd in ((x[:, :60].contiguous(), weight[:, :60].contiguous()), (x, weight[:70])):
+        with pytest.raises(RuntimeError, match="multiple of 8 columns"):
+            version(*odd)
+
+
+def test_operands_that_lie_in_another_way() -> None:
+    """What a descriptor can say is read in place, and what it cannot is copied."""
+    task, source = source_of("ragged")
+    x, weight = inputs_of(task)
+    odd = torch.empty(weight.numel() + 1, dtype=weight.dtype)[1:].view(weight.shape).copy_(weight)
+    version = module_on_cpu(source).ModelNew()
+    for one, other in ((x.t().contiguous().t(), weight), (x, odd), (x[:, None].expand(-1, 2, -1)[:, 0], weight)):
+        assert torch.equal(version(one, other), version(x, weight))
 
 
 COMPILES = """

@@ -31,6 +31,8 @@ CONSTANTS = ("WIDE", "GROUP_M")
 SLICES, WIDTHS = (32, 64, 128), (64, 128, 256)
 """What a slice and a tile may have of columns."""
 MOST_FACTORS = 2
+ALIGNED = 8
+"""Numbers of 16 bits in 16 bytes, at multiples of which the rows of a descriptor's matrix begin."""
 
 
 def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
@@ -41,7 +43,9 @@ def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     (result,), rights = body.stores, [factor.right for factor in found.factors]
     writer.contiguous |= {found.left, *rights}
     m, n = (size_expression(*each, scope, spare) for each in ((found.m, "n_m"), (found.n, "n_n")))
-    lines = [*guard_lines(found.left), *contiguous_lines(writer), allocation(graph, body, result, scope, spare)]
+    k = size_expression(found.k, "n_k", scope, spare)
+    lines = [*guard_lines(found.left), *_row_guard(k, n), *contiguous_lines(writer)]
+    lines.append(allocation(graph, body, result, scope, spare))
     block = (kernel.columns, kernel.inner) if found.transposed else (kernel.inner, kernel.columns)
     made = [(found.left, GROUP_ROWS, kernel.inner), *((right, *block) for right in rights)]
     made.append((result, GROUP_ROWS, kernel.columns // kernel.parts))
@@ -58,6 +62,13 @@ def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     lines += launch_lines(launch, scope, spare)
     load_and_store, describe = tile_functions(name, graph.values[found.left].dtype)
     return printed(body, name, [load_and_store, text, describe], lines, spare)
+
+
+def _row_guard(*sizes: str) -> list[str]:
+    """The launcher's lines that refuse rows of which a descriptor cannot say where they begin. sizes: expressions."""
+    odd = " or ".join(f"({size}) % {ALIGNED}" for size in dict.fromkeys(sizes) if not size.isdigit())
+    said = f"this kernel is made for matrices whose rows have a multiple of {ALIGNED} columns"
+    return [f"    if {odd}:", f'        raise RuntimeError("{said}")'] if odd else []
 
 
 def check(graph: Graph, body: Body, stage: Stage) -> None:
@@ -99,6 +110,6 @@ def why_not(graph: Graph, body: Body, found: Product) -> str:
         return "a result of another type or order"
     if any(node.kind != "map" for node in found.after):
         return "a result whose elements are moved"
-    if any(size % 8 for size in (*found.n, *found.k)):
+    if any(size % ALIGNED for size in (*found.n, *found.k)):
         return "rows that do not begin at multiples of 16 bytes"
     return ""
