@@ -109,6 +109,21 @@ def test_tensors_that_lie_in_another_way() -> None:
         assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
 
 
+@pytest.mark.parametrize("width", [61, 36, 33])
+@pytest.mark.parametrize("settings", [{}, {"persistent": 2}])
+def test_other_widths_whose_rows_a_descriptor_cannot_say_are_copied(settings: dict[str, int], width: int) -> None:
+    """The file holds for any width: rows of queries, keys and values, and of the result, that begin at odd addresses."""
+    task = task_of(FULL, (2, 2, 2, 130, 70, 64))
+    source, given = printed(task, {**GLUON, **settings}), inputs_of(task)
+    inputs = [each[..., :width].contiguous() for each in given[:3]] + given[3:]
+    reference = ModuleType("reference")
+    exec(task.source, vars(reference))
+    exact, theirs = reference.Model()(*(each.double() for each in inputs)), reference.Model()(*inputs)
+    ours = module_on_cpu(source).ModelNew()(*inputs)
+    errors = [float((each.double() - exact).norm() / exact.norm()) for each in (ours, theirs)]
+    assert ours.is_contiguous() and errors[0] < 1.1 * errors[1] + 1e-4, errors
+
+
 @pytest.mark.parametrize(
     "lost",
     [

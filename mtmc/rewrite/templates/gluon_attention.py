@@ -20,7 +20,15 @@ from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.gluon_kernel import GluonKernel
 from mtmc.rewrite.templates.gluon_overlap import OverlappedKernel, overlaps
-from mtmc.rewrite.templates.gluon_text import CONSUMERS, guard_lines, tile_functions
+from mtmc.rewrite.templates.gluon_text import (
+    ALIGNED,
+    CONSUMERS,
+    MADE,
+    copy_lines,
+    guard_lines,
+    result_lines,
+    tile_functions,
+)
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.launcher import (
     Launch,
@@ -57,7 +65,8 @@ def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     lines += [allocation(graph, body, result, scope, spare)]
     lines.append(f"{INDENT}width = max(16, triton.next_power_of_2({query}.shape[-1]))")
     key = region.key if found.transposed else f"{region.key}.transpose(-2, -1)"
-    made = ((query, GROUP_ROWS), (key, kernel.columns), (region.value, kernel.columns), (result, GROUP_ROWS))
+    lines += result_lines(name, result)
+    made = ((query, GROUP_ROWS), (key, kernel.columns), (region.value, kernel.columns), (MADE, GROUP_ROWS))
     for table, (value, count) in zip(tiles.TABLES, made, strict=True):
         lines.append(f"{INDENT}{table} = {name}_tiles({value}, {count}, width)")
     sizes = ", ".join(f"{value}.numel()" for value in (*body.loads, *body.stores))
@@ -71,7 +80,7 @@ def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         tuple(zip(CONSTANTS, constants, strict=True)),
         4,
     )
-    lines += launch_lines(launch, scope, spare)
+    lines += [*launch_lines(launch, scope, spare), *copy_lines(result)]
     load_and_store, describe = tile_functions(name, graph.values[query].dtype)
     texts = [load_and_store, text, describe]
     return printed(body, name, texts, lines, spare)
@@ -93,7 +102,7 @@ def check(graph: Graph, body: Body, stage: Stage) -> None:
         raise NotCovered(
             "a Gluon kernel of wide heads, sinks, weights times scales, or keys in several tensors or the other way"
         )
-    if any(length % 8 for length in (*found.width, *found.out_width)):
+    if found.width[0] % ALIGNED or found.out_width[0] % ALIGNED:  # at other shapes they are copied
         raise NotCovered("a Gluon kernel of rows that do not begin at multiples of 16 bytes")
     if [padded(size) for size in found.width] != [padded(size) for size in found.out_width]:
         raise NotCovered("a Gluon kernel of keys and values of different widths")

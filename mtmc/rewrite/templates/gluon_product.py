@@ -4,7 +4,8 @@ Settings: block_m, 128; block_n, columns of a tile, 256 of all products together
 left operand; num_stages, slices in shared memory at once; epilogue, parts in which a tile is worked on and stored;
 persistent, programs that make several tiles each, 0 for one a tile; group_m and order: see matmul.py.
 
-The launcher copies what a descriptor cannot say, and refuses a GPU that is no Hopper.
+The launcher copies what a descriptor cannot say (rows that do not begin at multiples of 16 bytes; of the result, too), and
+refuses a GPU that is no Hopper.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Varying
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.gluon_product_kernel import MOST_COLUMNS, ROWS, GluonProductKernel
-from mtmc.rewrite.templates.gluon_text import guard_lines, tile_functions
+from mtmc.rewrite.templates.gluon_text import ALIGNED, MADE, copy_lines, guard_lines, result_lines, tile_functions
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.launcher import (
     Launch,
@@ -31,8 +32,6 @@ CONSTANTS = ("WIDE", "GROUP_M")
 SLICES, WIDTHS = (32, 64, 128), (64, 128, 256)
 """What a slice and a tile may have of columns."""
 MOST_FACTORS = 2
-ALIGNED = 8
-"""Numbers of 16 bits in 16 bytes, at multiples of which the rows of a descriptor's matrix begin."""
 
 
 def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
@@ -43,32 +42,27 @@ def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     (result,), rights = body.stores, [factor.right for factor in found.factors]
     writer.contiguous |= {found.left, *rights}
     m, n = (size_expression(*each, scope, spare) for each in ((found.m, "n_m"), (found.n, "n_n")))
-    k = size_expression(found.k, "n_k", scope, spare)
-    lines = [*guard_lines(found.left), *_row_guard(k, n), *contiguous_lines(writer)]
-    lines.append(allocation(graph, body, result, scope, spare))
+    lines = [*guard_lines(found.left), *contiguous_lines(writer), allocation(graph, body, result, scope, spare)]
     block = (kernel.columns, kernel.inner) if found.transposed else (kernel.inner, kernel.columns)
     made = [(found.left, GROUP_ROWS, kernel.inner), *((right, *block) for right in rights)]
-    made.append((result, GROUP_ROWS, kernel.columns // kernel.parts))
-    for table, (value, rows, columns) in zip(kernel.tables, made, strict=True):
-        tensor = graph.values[value]
-        flat = value if len(tensor.shape) == 2 else f"{value}.view(-1, {value}.shape[-1])"
-        lines.append(f"    {table} = {name}_tiles({flat}, {rows}, {columns})")
+    for table, (value, rows, columns) in zip(kernel.tables, made, strict=False):
+        lines.append(f"    {table} = {name}_tiles({_flat(graph, value)}, {rows}, {columns})")
+    lines += result_lines(name, _flat(graph, result))
+    lines.append(f"    {kernel.tables[-1]} = {name}_tiles({MADE}, {GROUP_ROWS}, {kernel.columns // kernel.parts})")
     tiles = f"triton.cdiv({m}, {ROWS}) * triton.cdiv({n}, {kernel.columns})"
     persistent = int(dict(stage.schedule).get("persistent", 0))
     grid = (f"min({persistent}, {tiles})" if persistent else tiles,)
     sizes = ", ".join(f"{value}.numel()" for value in (*body.loads, result))
     constants = (f"max({sizes}) >= 2**31", str(stage.number("group_m")))
     launch = Launch(f"{name}_kernel", writer, (), kernel.tables, grid, tuple(zip(CONSTANTS, constants, strict=True)), 4)
-    lines += launch_lines(launch, scope, spare)
+    lines += [*launch_lines(launch, scope, spare), *copy_lines(_flat(graph, result))]
     load_and_store, describe = tile_functions(name, graph.values[found.left].dtype)
     return printed(body, name, [load_and_store, text, describe], lines, spare)
 
 
-def _row_guard(*sizes: str) -> list[str]:
-    """The launcher's lines that refuse rows of which a descriptor cannot say where they begin. sizes: expressions."""
-    odd = " or ".join(f"({size}) % {ALIGNED}" for size in dict.fromkeys(sizes) if not size.isdigit())
-    said = f"this kernel is made for matrices whose rows have a multiple of {ALIGNED} columns"
-    return [f"    if {odd}:", f'        raise RuntimeError("{said}")'] if odd else []
+def _flat(graph: Graph, value: str) -> str:
+    """Expression of a contiguous value as a matrix."""
+    return value if len(graph.values[value].shape) == 2 else f"{value}.view(-1, {value}.shape[-1])"
 
 
 def check(graph: Graph, body: Body, stage: Stage) -> None:
@@ -110,6 +104,6 @@ def why_not(graph: Graph, body: Body, found: Product) -> str:
         return "a result of another type or order"
     if any(node.kind != "map" for node in found.after):
         return "a result whose elements are moved"
-    if any(size % ALIGNED for size in (*found.n, *found.k)):
+    if found.n[0] % ALIGNED or found.k[0] % ALIGNED:  # at other shapes they are copied
         return "rows that do not begin at multiples of 16 bytes"
     return ""

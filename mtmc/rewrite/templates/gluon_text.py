@@ -23,6 +23,10 @@ _NAME, _LIBRARY = re.compile(r"\btl\.(\w+)(\.?)"), re.compile(r"\b(?:libdevice|t
 SIGMOID = "tl.sigmoid("
 CONSUMERS = {2: (240,), 3: (160, 160), 4: (112, 112, 112)}
 """Registers of each thread of the groups but the first, which gets what is left, by the number of groups."""
+MADE = "made"
+"""The launcher's variable of the memory that a kernel writes."""
+ALIGNED = 8
+"""Numbers of 16 bits in 16 bytes, at multiples of which the rows of a descriptor's matrices begin."""
 LOADING = 24
 """Registers of each thread of the warp that has tiles loaded."""
 
@@ -30,11 +34,17 @@ _TILES = """\
 {0}_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared  # up to Triton 3.6
 {0}_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global"""
 _DESCRIBE = '''\
+def {0}_aligned(x):
+    """Memory for a tensor whose rows begin at multiples of 16 bytes."""
+    width = x.shape[-1]
+    return x.new_empty((*x.shape[:-1], width + -width % 8))[..., :width]
+
+
 def {0}_tiles(x, rows, columns):
     """Tiles of a tensor's matrices, through a descriptor. Rows must begin at multiples of 16 bytes: others are copied."""
     steps = [step * x.element_size() for step in x.stride()[:-1]]
     if x.data_ptr() % 16 or x.stride(-1) != 1 or any(step <= 0 or step % 16 for step in steps):
-        x = x.clone(memory_format=torch.contiguous_format)
+        x = {0}_aligned(x).copy_(x)
     block = [1] * (x.dim() - 2) + [rows, columns]
     layout = gl.NVMMASharedLayout.get_default_for(block, gl.{1})
     return TileDescriptor(x, list(x.shape), list(x.stride()), block, layout)'''
@@ -81,6 +91,17 @@ def needed_registers(groups: int) -> tuple[int, ...]:
 def guard_lines(value: str) -> list[str]:
     """The launcher's lines that refuse a GPU that is no Hopper. value: a tensor that lies on it."""
     return [INDENT + line for line in _GUARD.format(value).splitlines()]
+
+
+def result_lines(name: str, value: str) -> list[str]:
+    """The launcher's lines that say where a kernel writes a result: to it or, where its rows begin at other addresses than
+    multiples of 16 bytes, to memory that is copied. name: of the kernel. value: expression of the result."""
+    return [f"{INDENT}{MADE} = {value} if {value}.shape[-1] % {ALIGNED} == 0 else {name}_aligned({value})"]
+
+
+def copy_lines(value: str) -> list[str]:
+    """The launcher's lines behind a launch, see `result_lines`."""
+    return [f"{INDENT}if {value}.shape[-1] % {ALIGNED}:", f"{INDENT * 2}{value}.copy_({MADE})"]
 
 
 def tile_functions(name: str, dtype: str) -> tuple[str, str]:
