@@ -31,10 +31,13 @@ _WORDS = (
     "n_rows n_sources number offs others out_d out_h out_mask out_w outer own own_key packs part parts phase phase_d "
     "phase_h phase_w pixel places planes positions program rank right row row_mask rows self share shares split "
     "start step tap tap_d tap_h tap_w tap_weight taps_d taps_h taps_w their their_key there tile tiles tl to_d to_h "
-    "to_w torch transposed triton turn turns w widths"
+    "to_w torch transposed triton turn turns w widths "
+    "gl gluon hopper width"
 )
 RESERVED = frozenset(_WORDS.split())
 """Names that generated kernels and launchers use for themselves."""
+_MADE_OF_OTHERS = re.compile(r".*_(tiles|ptr|kernel|stride_\d+)")
+"""Names that they make of a value's or a kernel's."""
 MAX_CONSTANT = 64
 """Elements of a tensor that is written into the text of a version."""
 LONGEST = 8
@@ -148,7 +151,7 @@ class Merger:
     def _rename(self, node: str, wanted: str) -> str:
         """Give a node's value a name of its own that no kernel uses for something else."""
         name = wanted
-        while name in RESERVED or name in self.names.values():
+        while name in RESERVED or name in self.names.values() or _MADE_OF_OTHERS.fullmatch(name):
             name += "_"
         self.names[node] = name
         return name

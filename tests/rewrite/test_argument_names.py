@@ -25,10 +25,10 @@ SIZES = {"n": (64, 40, 19), "m": (32, 16, 8)}
 FEWER = SIZES | {"n": (6, 3, 2)}
 """Sizes of the rows, of which there are few."""
 WORDS = {
-    "attention": ("columns", "keys", "scale", "chunk"),
-    "scaled": ("out_mask", "q", "values", "place"),
-    "product": ("transposed", "described", "tile", "down"),
-    "rows": ("turn", "turns", "row", "share", "split", "shares", "block_cols"),
+    "attention": ("columns", "keys", "scale", "chunk", "x1_ptr"),
+    "scaled": ("out_mask", "q", "values", "place", "query_tiles"),
+    "product": ("transposed", "described", "tile", "down", "x0_tiles", "x0_ptr"),
+    "rows": ("turn", "turns", "row", "share", "split", "shares", "block_cols", "x2_ptr"),
 }
 WAYS = {"rows": ["lower", "fuse", "share each row"]}
 

@@ -207,6 +207,30 @@ def test_operands_that_lie_in_another_way() -> None:
         assert torch.equal(version(one, other), version(x, weight))
 
 
+WORDS = (
+    "left_tiles", "result_tiles", "right_tiles", "made", "sums", "first", "layout", "steps", "program", "full", "at", "gl",
+    "hopper", "done", "width", "weight_ptr", "linear_add_kernel", "weight_stride_0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("word", share(WORDS, 5))
+def test_no_name_of_a_forward_argument_is_in_its_way(word: str) -> None:
+    """Of what is loaded behind the product, and of the left operand."""
+    work, names, sizes, settings = CASES["bias and residual"]
+    for renamed in ("residual", "x"):
+        text = (
+            task_of(work, names, sizes)
+            .source.replace("(x, weight, bias)", "(X, weight, bias)")
+            .replace("self, x,", "self, X,")
+        )
+        text = re.sub(
+            rf"\b{'X' if renamed == 'x' else renamed}\b", word, text.replace("X", "x") if renamed != "x" else text
+        )
+        task = task_from_source(text, "product_in_gluon")
+        ours, theirs = error_of(task, printed(task, {**GLUON, **settings}))
+        assert ours < 1.1 * theirs + 1e-4, (renamed, ours, theirs)
+
+
 COMPILES = """
 import sys
 from pathlib import Path
