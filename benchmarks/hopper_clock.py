@@ -110,7 +110,6 @@ def _library(
 ) -> Iterator[tuple[str, Any]]:
     """What the candidates are compared with. compiled: names in `COMPILED`."""
     import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     names = dict(zip(module.Model.forward.__code__.co_varnames[1 : len(inputs) + 1], inputs, strict=True))
     if case.wide:
@@ -119,18 +118,12 @@ def _library(
         if name == "eager":
             yield name, lambda: model(*inputs)
         elif name in ("cudnn", "flash"):
-            backend = SDPBackend.CUDNN_ATTENTION if name == "cudnn" else SDPBackend.FLASH_ATTENTION
-
-            def fused(backend: Any = backend) -> Any:
-                with sdpa_kernel(backend):
-                    return eval(case.fused, {**module.__dict__, **names})
-
-            yield name, fused
+            yield name, functools.partial(_by, name, lambda: eval(case.fused, {**module.__dict__, **names}))
         elif name == "flash3" and (flash3 := _flash3()):
             yield name, functools.partial(flash3, case.fused, *(names[each] for each in "qkv"))
         elif name == "product" and case.fused:
             yield name, lambda: eval(case.fused, {**module.__dict__, **names})
-    names["by_cudnn"] = _by_cudnn
+    names["by_cudnn"] = functools.partial(_by, "cudnn")
     for name, text in case.also.items():
         yield name, lambda text=text: eval(text, {**module.__dict__, **names})
     for name in compiled:
@@ -138,11 +131,11 @@ def _library(
         yield name, lambda whole=whole: whole(*inputs)
 
 
-def _by_cudnn(work: Callable[[], Any]) -> Any:
-    """Attention of torch's function by cuDNN, which raises RuntimeError where it cannot."""
+def _by(library: str, work: Callable[[], Any]) -> Any:
+    """Attention of torch's function by "cudnn" or "flash" alone, which raises RuntimeError where that cannot do it."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION if library == "cudnn" else SDPBackend.FLASH_ATTENTION):
         return work()
 
 

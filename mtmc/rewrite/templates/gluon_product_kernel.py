@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.folding import INDENT, docstring
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
-from mtmc.rewrite.templates.gluon_text import in_gluon, needed_registers
-from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS, taken
+from mtmc.rewrite.templates.gluon_text import needed_registers
+from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS, function_text, given_names, taken
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.product_programs import write_block_order
@@ -69,21 +69,11 @@ class GluonProductKernel:
 
     def _given(self) -> list[str]:
         """Names of what the functions are handed in one tuple: two at least."""
-        writer = self.writer
-        used = [f"{value}_ptr" for value in self.body.loads if value in writer.used]
-        return [
-            *used,
-            *writer.sizes.values(),
-            *writer.strides.values(),
-            *writer.numbers.values(),
-            *writer.given,
-            "steps",
-        ]
+        return [*given_names(self.writer), "steps"]
 
     def _function(self, name: str, arguments: str, doc: str) -> str:
         """One function of the kernel, of the lines written so far."""
-        head = [f"def {self.name}_{name}({arguments}):", *docstring(doc)]
-        return "\n".join(["@gluon.jit", *head, *in_gluon(taken(self.writer))])
+        return function_text(f"{self.name}_{name}", arguments, doc, taken(self.writer))
 
     def _result(self) -> str:
         """What is done with a tile of the products, or a part of it."""
@@ -175,12 +165,8 @@ class GluonProductKernel:
         line, pieces, width = self.writer.line, ["sums"], self.wide
         while width > self.columns // self.parts:
             width //= 2
-            line(
-                f"halves: tl.constexpr = {self._layout(width)}"
-                if len(pieces) == 1
-                else f"quarters: tl.constexpr = {self._layout(width)}"
-            )
             layout, halves = ("halves" if len(pieces) == 1 else "quarters"), list[str]()
+            line(f"{layout}: tl.constexpr = {self._layout(width)}")
             for piece in pieces:
                 names = [f"{piece}_{side}" for side in ("left", "right")]
                 cut = f"{piece}.reshape([{GROUP_ROWS}, 2, {width}]).permute((0, 2, 1)).split()"
@@ -263,7 +249,7 @@ class GluonProductKernel:
         line(f"    [{', '.join(['4'] * (GROUPS - 1) + ['1'])}],")
         line(f"    [{', '.join(map(str, needed_registers(GROUPS)))}],")
         line(")")
-        given = self._given()[:-1]
+        given = given_names(writer)
         pointers = [each for each in given if each.endswith("_ptr")]
         others = [each for each in given if not each.endswith("_ptr")]
         parameters = ", ".join([*pointers, *self.tables, *others, *(f"{each}: gl.constexpr" for each in constants)])

@@ -37,7 +37,7 @@ _DESCRIBE = '''\
 def {0}_aligned(x):
     """Memory for a tensor whose rows begin at multiples of 16 bytes."""
     width = x.shape[-1]
-    return x.new_empty((*x.shape[:-1], width + -width % 8))[..., :width]
+    return x.new_empty((*x.shape[:-1], width + -width % {2}))[..., :width]
 
 
 def {0}_tiles(x, rows, columns):
@@ -109,4 +109,4 @@ def tile_functions(name: str, dtype: str) -> tuple[str, str]:
 
     name: of the kernel. dtype: of the elements.
     """
-    return _TILES.format(name), _DESCRIBE.format(name, dtype)
+    return _TILES.format(name), _DESCRIBE.format(name, dtype, ALIGNED)

@@ -56,14 +56,11 @@ class TileFunctions:
 
     def function(self, name: str, arguments: str, doc: str, lines: Sequence[str]) -> str:
         """One function of the kernel. lines: of its body, indented."""
-        head = [f"def {self.name}_{name}({arguments}):", *docstring(doc)]
-        return "\n".join(["@gluon.jit", *head, *in_gluon(lines)])
+        return function_text(f"{self.name}_{name}", arguments, doc, lines)
 
     def given(self) -> list[str]:
         """Names of the kernel's arguments besides tiles and compile-time ones; two at least, of rows and of columns."""
-        writer = self.writer
-        used = [f"{value}_ptr" for value in writer.body.loads if value in writer.used]
-        return [*used, *writer.sizes.values(), *writer.strides.values(), *writer.numbers.values(), *writer.given]
+        return given_names(self.writer)
 
     def scores(self) -> str:
         """Scores as the softmax takes them: with scales, masks and biases."""
@@ -190,3 +187,14 @@ def taken(writer: Writer) -> list[str]:
     """The lines written so far, which are taken away."""
     lines, writer.lines, writer.level = writer.lines, [], 1
     return lines
+
+
+def function_text(name: str, arguments: str, doc: str, lines: Sequence[str]) -> str:
+    """A function in Gluon. lines: of its body, in Triton's words, indented. Raises: NotCovered, see `in_gluon`."""
+    return "\n".join(["@gluon.jit", f"def {name}({arguments}):", *docstring(doc), *in_gluon(lines)])
+
+
+def given_names(writer: Writer) -> list[str]:
+    """Names of a kernel's arguments besides tiles and compile-time ones, as far as lines were written."""
+    used = [f"{value}_ptr" for value in writer.body.loads if value in writer.used]
+    return [*used, *writer.sizes.values(), *writer.strides.values(), *writer.numbers.values(), *writer.given]
