@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from mtmc.action import Region
 from mtmc.hardware import Hardware
@@ -181,14 +182,20 @@ class Version:
 
     def prints(self, stage: Stage) -> bool:
         """Whether a stage can be written, for any shape."""
-        try:
-            printed = print_stage(self.graph, stage, stage.title)
-            scope = forward_scope(self.task, self.graph, printed.tensors)
-            for _, number in printed.numbers:
-                scope.number(number)
-        except (NotCovered, NoExpression):
-            return False
-        return True
+        return _prints(self.task, self.graph, stage)
+
+
+@lru_cache(maxsize=65536)
+def _prints(task: Task, graph: Graph, stage: Stage) -> bool:
+    """See `Version.prints`; kept, since a child asks it of most stages that its parent has asked it of."""
+    try:
+        printed = print_stage(graph, stage, stage.title)
+        scope = forward_scope(task, graph, printed.tensors)
+        for _, number in printed.numbers:
+            scope.number(number)
+    except (NotCovered, NoExpression):
+        return False
+    return True
 
 
 def with_kept(stage: Stage, settings: Mapping[str, int | str]) -> Stage:

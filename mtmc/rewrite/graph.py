@@ -8,6 +8,7 @@ they are right is for the guards to say.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -196,6 +197,26 @@ class Graph:
         written = frozenset(mutation.value for mutation in self.mutations)
         object.__setattr__(self, "_results", written.union(_refs((self.output,))))
         object.__setattr__(self, "_place", {value: at for at, value in enumerate(self.values)})
+
+    def knowing(self, values: Mapping[str, Tensor]) -> Graph:
+        """The same graph with other shapes or places in memory of some values. Who reads and makes what is not found out
+        anew, which takes long in a large graph."""
+        known = copy.copy(self)
+        object.__setattr__(known, "values", {**self.values, **values})
+        if not values.keys() <= self.values.keys():
+            object.__setattr__(known, "_place", {value: at for at, value in enumerate(known.values)})
+        if not values.keys().isdisjoint(self.parameters):
+            known.__dict__.pop("own_sizes", None)
+        return known
+
+    @cached_property
+    def own_sizes(self) -> frozenset[Size]:
+        """The sizes and whole numbers that a module has, as far as they vary among the variants."""
+        sizes = [size for value in self.parameters for size in self.values[value].shape]
+        for values in self.attributes.values():
+            if all(isinstance(value, int) for value in values):
+                sizes.append(tuple(int(value) for value in values))
+        return frozenset(size for size in sizes if len(set(size)) > 1 and min(size) > 0)
 
     def results(self) -> frozenset[str]:
         """Names of the values that forward returns, or leaves in what it changes."""

@@ -20,17 +20,7 @@ _MOST_JOINED = 16
 
 def is_open(graph: Graph, size: Size) -> bool:
     """Whether a size may change from one call of a module to the next; () stands for 1."""
-    return len(set(size)) > 1 and size not in _given(_own(graph))
-
-
-@lru_cache(maxsize=64)
-def _own(graph: Graph) -> frozenset[Size]:
-    """The sizes and whole numbers that a module has, as far as they vary among the variants."""
-    sizes = [size for value in graph.parameters for size in graph.values[value].shape]
-    for values in graph.attributes.values():
-        if all(isinstance(value, int) for value in values):
-            sizes.append(tuple(int(value) for value in values))
-    return frozenset(size for size in sizes if len(set(size)) > 1 and min(size) > 0)
+    return len(set(size)) > 1 and size not in _given(graph.own_sizes)
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ WRITE_PARTS = ("pointwise", "rowwise", "scan", "windows", "convolution", "matmul
 """Templates whose kernels can write a result as a part of a larger tensor."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16384)
 def print_stage(
     graph: Graph, stage: Stage, name: str, parts: tuple[Part, ...] = (), rounded: tuple[str, ...] = ()
 ) -> Printed:

@@ -67,7 +67,7 @@ def _lying_graph(graph: Graph, values: tuple[str, ...]) -> Graph:
         for value in values
         if len(graph.values[value].shape) in FORMATS
     }
-    return replace(graph, values={**graph.values, **lying})
+    return graph.knowing(lying)
 
 
 def _strides(shape: Shape) -> Shape:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import pytest
 
-from benchmarks.large_graphs import MODULE
+from benchmarks.large_graphs import DENSE, MODULE
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves, merging
 from mtmc.optimizations.version import MOST_OPERANDS
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.flow import Flow
-from mtmc.rewrite.graph import Tensor
+from mtmc.rewrite.graph import Graph, Tensor
 from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.size_terms import Terms
 from mtmc.rewrite.sizes import Scope
 from mtmc.task import task_from_source
@@ -80,3 +83,28 @@ def test_a_thousand_tensors_of_two_shapes_give_the_sizes_of_two() -> None:
     assert {size: scope.size(size) for size in first if len(set(size)) > 1} == {
         size: text for size, text in first.items() if len(set(size)) > 1
     }
+
+
+def test_a_child_prints_what_its_parent_has_not() -> None:
+    task = task_from_source(DENSE.replace("STEPS", "6"), "dense")
+    root = Version.of(task, root_plan(export_graph(task)), hardware("H100"))
+    lowered = root.made(next(move.child for move in legal_moves(root) if move.action.sentence.startswith("lower all")))
+    print_stage.cache_clear()
+    moves = legal_moves(lowered)
+    all_stages = print_stage.cache_info().misses
+    below = lowered.made(next(move.child for move in moves if move.stage is not None))
+    assert len(legal_moves(below)) > 50
+    assert print_stage.cache_info().misses - all_stages < 0.2 * all_stages
+
+
+def test_a_graph_that_knows_more_of_its_values_is_the_same_in_all_else() -> None:
+    graph = recurrent(4).graph
+    weight, first = next(iter(graph.parameters)), graph.ops[0].outputs[0]
+    wide = Tensor(((7, 5), (9, 3)), "float32", True)
+    changes = ({first: wide}, {weight: wide}, {"x_turned": wide})
+    for known, expected in ((graph.knowing(each), replace(graph, values={**graph.values, **each})) for each in changes):
+        for part in fields(Graph):
+            assert getattr(known, part.name) == getattr(expected, part.name), part.name
+        assert known.own_sizes == expected.own_sizes and known.used == expected.used and known.given == expected.given
+    assert graph.values[first] != wide and "x_turned" not in graph.values
+    assert (7, 5) in graph.knowing({weight: wide}).own_sizes and (7, 5) not in graph.own_sizes

@@ -6,7 +6,6 @@ torch says it itself: each op is called on tensors without data, at every export
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mtmc.rewrite.graph import FOURIER, IN_ORDER, Graph, Op, Ref, Tensor, Varying
@@ -38,7 +37,7 @@ def laid_out(graph: Graph, changed: Sequence[str], settled: Collection[str] = ()
             if (tensor.contiguous, tensor.strides) != (old.contiguous, old.strides):
                 values[name] = tensor
                 moved.add(name)
-    return None if moved & graph.results() else replace(graph, values=values)
+    return None if moved & graph.results() else graph.knowing(values)
 
 
 def results_of(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Tensor] | None:

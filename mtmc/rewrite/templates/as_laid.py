@@ -49,8 +49,7 @@ def as_laid(graph: Graph, body: Body) -> Laid:
     nodes = turning.nodes()
     if nodes is None:
         return replace(_asked(graph, body, order), after=after, results=body.stores)
-    values = {**graph.values, **turning.values, **_turned(graph, body, order)}
-    known = replace(graph, values=values)
+    known = graph.knowing({**turning.values, **_turned(graph, body, order)})
     return Laid(known, replace(body, nodes=nodes), tuple(turning.lines.values()), after, body.stores)
 
 
@@ -64,7 +63,7 @@ def _asked(graph: Graph, body: Body, order: tuple[int, ...]) -> Laid:
         nodes.append(
             Node(value, "index", "permute", (names[value],), turned.shape, node.compute, index=Permuted(order))
         )
-    known = replace(graph, values={**graph.values, **_turned(graph, body, order)})
+    known = graph.knowing(_turned(graph, body, order))
     return Laid(known, replace(body, nodes=tuple(nodes)))
 
 

@@ -42,7 +42,7 @@ def to_channels_last(graph: Graph, body: Body) -> tuple[Graph, Body]:
     for value in body.stores:
         permuting.store(value)
     parts = tuple(_last_part(part, rank) if part.value in permuting.values else part for part in body.parts)
-    return replace(graph, values={**graph.values, **permuting.values}), replace(body, nodes=nodes, parts=parts)
+    return graph.knowing(permuting.values), replace(body, nodes=nodes, parts=parts)
 
 
 def _beside_reduced(body: Body, rank: int) -> frozenset[str]:
