@@ -32,8 +32,9 @@ def _collect(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         arguments.answer["settings"] = plain
         print_settings(plain)
         return 0
-    from mtmc.rl.collect import collect
+    from mtmc.rl.collect import as_many, collect
 
+    settings = as_many(settings)
     out = Path(given).expanduser() if given else COLLECTIONS / f"{part.name}-{settings.seed}"
     reporter = _Reporter(settings.tasks)
     try:
@@ -138,11 +139,12 @@ def _settings_help() -> str:
 COLLECT = Command(
     run=_collect,
     arguments=_collect_arguments,
-    summary="grow trees of generated tasks and record them, to learn from",
+    summary="grow trees of generated tasks, or of a suite's, and record them, to learn from",
     usage="[--dry-run] [tasks=N] [evaluations=N] [evaluator=NAME] [out=FOLDER] [SETTING=VALUE ...]",
-    description="Grow trees of generated tasks, wide rather than high, and record every transition in Parquet files.\n\n"
+    description="Grow trees of generated tasks, or of a suite's, wide rather than high, and record every transition.\n\n"
     "  mtmc collect tasks=6 evaluations=15 out=trees/small\n"
-    "  mtmc collect tasks=400 evaluations=80 evaluator=gpu evaluator.reuse=64 jobs=8 minutes=30 out=trees/h100\n\n"
+    "  mtmc collect tasks=400 evaluations=80 evaluator=gpu evaluator.reuse=64 jobs=8 minutes=30 out=trees/h100\n"
+    "  mtmc collect suite=blocks evaluations=300 evaluator=gpu evaluator.reuse=64 minutes=60 out=trees/blocks\n\n"
     "The same command with the same out= goes on with what is left.",
     epilog=_settings_help,
     overrides=True,

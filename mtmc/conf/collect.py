@@ -13,7 +13,7 @@ from mtmc.renamed import refuse_old
 from mtmc.rl.settings import CollectSettings
 
 _STAND_IN = "task=softmax"
-"""A search has a task; those of a collection are generated."""
+"""A search has a task; those of a collection are generated, or a suite's."""
 OUT, EVALUATOR = "out", "evaluator"
 
 

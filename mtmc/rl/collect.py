@@ -1,4 +1,4 @@
-"""collect: trees of generated tasks, recorded. Several at once, resumable, robust against being cut off.
+"""collect: trees recorded. Several at once, resumable, robust against being cut off.
 
 The folder of a collection:
 
@@ -31,7 +31,7 @@ from mtmc.evaluate.devices import cores
 from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.files import write_whole
 from mtmc.protocols import EvaluatorSettings
-from mtmc.rl.generator import Generated, distinct
+from mtmc.rl.given import Given, given_tasks, of_suite
 from mtmc.rl.processes import process_pool
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
@@ -42,8 +42,10 @@ from mtmc.tree import source_hash
 _log = logging.getLogger(__name__)
 
 SUMMARY = "collect.json"
-FIXED = ("seed", "evaluations", "depth", "blind", "complete", "focus", "batch", "evaluator")
+FIXED = ("seed", "evaluations", "depth", "blind", "complete", "focus", "batch", "evaluator", "suite", "path")
 """Settings that a collection keeps when it goes on; more tasks, other jobs and more minutes are allowed."""
+LATER = {"suite": "", "path": ""}
+"""Of `FIXED`, what older collections do not know, with what they have."""
 TREES_PER_GPU = 3
 MOST_FAILED = 8
 """Trees that may fail one after another: the evaluator may have failed with one of them, not with all."""
@@ -77,6 +79,7 @@ def collect(
     Raises: ConfigError for a folder with a collection of other settings; RunError where a process dies by itself, or
     `MOST_FAILED` trees fail one after another (the same command goes on); EvaluatorError where there is no evaluator.
     """
+    settings = as_many(settings)
     _check_folder(settings, recorded_as, out)
     started = time.time()
     deadline = None if settings.minutes is None else started + 60 * settings.minutes
@@ -105,15 +108,26 @@ def write_collection(settings: CollectSettings, recorded_as: Mapping[str, Any], 
     return found
 
 
-def seeded(settings: CollectSettings, generated: Generated) -> CollectSettings:
+def as_many(settings: CollectSettings) -> CollectSettings:
+    """The settings, with as many tasks as a suite has where more are asked for. Raises: ConfigError where it has none."""
+    if not settings.suite:
+        return settings
+    there = sum(1 for _ in of_split(of_suite(settings), settings.split))
+    if not there:
+        which = f"of the split {settings.split}" if settings.split else f"from number {settings.first} on"
+        raise ConfigError(f"suite={settings.suite} has no task {which}: use a smaller first, or another split")
+    return replace(settings, tasks=min(settings.tasks, there))
+
+
+def seeded(settings: CollectSettings, given: Given) -> CollectSettings:
     """The settings of one tree: its draws are its own."""
-    return replace(settings, seed=derive_seed(settings.seed, "tree", generated.index) % 2**31)
+    return replace(settings, seed=derive_seed(settings.seed, "tree", given.index) % 2**31)
 
 
 def _grow_all(config: WorkerConfig, jobs: int, on_result: OnResult) -> None:
     """Trees until there are as many as asked for. Raises: RunError where a process died by itself."""
     settings = config.settings
-    wanted = of_split(distinct(settings.seed, settings.first), settings.split)
+    wanted = of_split(given_tasks(settings), settings.split)
     coming = enumerate(itertools.islice(wanted, _most(settings)))
     pool = process_pool(jobs)
     ended_well = False
@@ -129,7 +143,7 @@ def _grow_all(config: WorkerConfig, jobs: int, on_result: OnResult) -> None:
 def _hand_out(
     pool: ProcessPoolExecutor,
     jobs: int,
-    coming: Iterator[tuple[int, Generated]],
+    coming: Iterator[tuple[int, Given]],
     config: WorkerConfig,
     on_result: OnResult,
 ) -> None:
@@ -137,14 +151,14 @@ def _hand_out(
     taken, failed, under_way = 0, 0, dict[Future[TreeResult], str]()
     while True:
         while len(under_way) < jobs and taken + len(under_way) < config.settings.tasks and not _late(config):
-            number, generated = next(coming, (0, None))
-            if generated is None:
+            number, given = next(coming, (0, None))
+            if given is None:
                 break
-            if done(config.out, generated.name):
-                taken += (config.out / PARTS / generated.name).exists()
+            if done(config.out, given.name):
+                taken += (config.out / PARTS / given.name).exists()
                 continue
-            each = replace(config, settings=seeded(config.settings, generated))
-            under_way[pool.submit(grow, each, generated, number)] = generated.name
+            each = replace(config, settings=seeded(config.settings, given))
+            under_way[pool.submit(grow, each, given, number)] = given.name
         if not under_way:
             return
         for future in wait(under_way, return_when=FIRST_COMPLETED).done:
@@ -157,9 +171,9 @@ def _hand_out(
                 raise RunError(f"{failed} trees failed one after another, the last with: {result.reason}")
 
 
-def of_split(generated: Iterator[Generated], split: str) -> Iterator[Generated]:
+def of_split(tasks: Iterator[Given], split: str) -> Iterator[Given]:
     """The tasks of a split; all of them for ""."""
-    return (each for each in generated if not split or split_of(source_hash(each.text)) == split)
+    return (each for each in tasks if not split or split_of(source_hash(each.text)) == split)
 
 
 def _most(settings: CollectSettings) -> int:
@@ -222,7 +236,7 @@ def _check_folder(settings: CollectSettings, recorded_as: Mapping[str, Any], out
     path = out / "settings.json"
     wanted = _fixed(settings, recorded_as)
     if path.exists():
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = {**LATER, **json.loads(path.read_text(encoding="utf-8"))}
         for name in FIXED:
             if found.get(name) != wanted[name]:
                 fix = "use the same settings, or another out="

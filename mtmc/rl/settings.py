@@ -10,6 +10,9 @@ from mtmc.rl.bounds import above_zero, at_least
 from mtmc.rl.expand import Expand
 from mtmc.rl.schema import SPLITS
 
+LEARNED_FROM = ("", "blocks", "builtin", "files")
+"""Suites that trees may be grown of. Benchmarks of others are measured with, not learned from."""
+
 
 @dataclass(frozen=True)
 class CollectSettings:
@@ -23,6 +26,8 @@ class CollectSettings:
     minutes: wall time after which no more is evaluated; the same command goes on. null: no limit.
     split: only tasks of this split (train, validation, test), so that held-out trees can be wider; empty: all.
     benchmark: folder of a KernelBench checkout, none of whose problems becomes a task. Empty: not compared.
+    suite: whose tasks are taken, as in `mtmc bench`: blocks, builtin, or files with a folder as `path`. Empty: generated.
+    licence: of a collection of files: ask refuses one whose licence does not say that it may be used; ack: you have read it.
     """
 
     tasks: int = 300
@@ -38,6 +43,9 @@ class CollectSettings:
     minutes: float | None = None
     split: Literal["", "train", "validation", "test"] = ""
     benchmark: str = ""
+    suite: Literal["", "blocks", "builtin", "files"] = ""
+    path: str = ""
+    licence: Literal["ask", "ack"] = "ask"
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
@@ -45,4 +53,8 @@ class CollectSettings:
         above_zero(self, "minutes")
         if self.split not in ("", *SPLITS):
             raise ConfigError(f"split cannot be {self.split!r}: use one of {', '.join(SPLITS)}, or nothing for all")
+        if self.suite not in LEARNED_FROM:
+            raise ConfigError(f"suite cannot be {self.suite!r}: use one of {', '.join(LEARNED_FROM[1:])}, or nothing")
+        if self.path and not self.suite:
+            raise ConfigError(f"path={self.path} is of a suite: add suite=files")
         Expand(self.blind, self.complete, self.focus)  # its settings are checked there

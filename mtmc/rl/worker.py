@@ -17,7 +17,7 @@ from mtmc.files import write_whole
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.rl.expand import Expand
-from mtmc.rl.generator import Generated
+from mtmc.rl.given import Given
 from mtmc.rl.settings import CollectSettings
 from mtmc.search import Budget, Progress
 from mtmc.task import Task, task_from_source
@@ -78,28 +78,28 @@ class Screening(Evaluator):
         """Nothing: it belongs to somebody else."""
 
 
-def grow(config: WorkerConfig, generated: Generated, number: int) -> TreeResult:
+def grow(config: WorkerConfig, given: Given, number: int) -> TreeResult:
     """Grow and record the tree of one task, or what is left of it. number: of the task, which chooses its evaluator.
 
     A bug that one task brings out, of the evaluator's too, ends no other's tree: it is the reason in the result.
     """
     started = time.monotonic()
     try:
-        return _grow(config, generated, number, started)
+        return _grow(config, given, number, started)
     except Exception as error:
         if not isinstance(error, EvaluatorError):  # who has the evaluator has logged it
-            _log.exception("the tree of %s failed", generated.name)
+            _log.exception("the tree of %s failed", given.name)
         return TreeResult(
-            generated.name, "failed", seconds=time.monotonic() - started, reason=f"{type(error).__name__}: {error}"
+            given.name, "failed", seconds=time.monotonic() - started, reason=f"{type(error).__name__}: {error}"
         )
 
 
-def _grow(config: WorkerConfig, generated: Generated, number: int, started: float) -> TreeResult:
+def _grow(config: WorkerConfig, given: Given, number: int, started: float) -> TreeResult:
     try:
-        task = _admitted(config, generated)
+        task = _admitted(config, given)
     except TaskError as error:
-        write_whole(config.out / REFUSED / f"{generated.name}.txt", f"{error}\n")
-        return TreeResult(generated.name, "refused", seconds=time.monotonic() - started, reason=str(error))
+        write_whole(config.out / REFUSED / f"{given.name}.txt", f"{error}\n")
+        return TreeResult(given.name, "refused", seconds=time.monotonic() - started, reason=str(error))
     address, key = config.servers[number % len(config.servers)]
     evaluator = Screening(RemoteEvaluator(address, key), config.recorded_as)
     return grow_task(config, task, evaluator, started)
@@ -132,13 +132,13 @@ def part_folders(out: Path) -> list[Path]:
     return sorted(path.parent for path in (out / PARTS).glob("*/transitions.parquet"))
 
 
-def _admitted(config: WorkerConfig, generated: Generated) -> Task:
+def _admitted(config: WorkerConfig, given: Given) -> Task:
     """The loaded task. Raises: TaskError for one that is a benchmark's, cannot be searched, or is too easy to fool."""
     from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
     from mtmc.evaluate.reference.admission import admit
     from mtmc.rewrite.exported import export_graph
 
-    task = task_from_source(generated.text, generated.name)
+    task = task_from_source(given.text, given.name, given.trusted)
     key = graph_key(graph_facts(export_graph(task)))
     if key in config.excluded:
         raise TaskError(f"task {task.name} is a problem of the benchmark: {config.excluded[key]}")

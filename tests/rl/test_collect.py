@@ -23,6 +23,7 @@ from mtmc.rl import worker
 from mtmc.rl.collect import _hand_out, collect, of_split, split_by_device, write_collection
 from mtmc.rl.dataset import read_tables
 from mtmc.rl.generator import Generated, generate, task_text
+from mtmc.rl.given import given_tasks
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
 from mtmc.rl.worker import Screening, TreeResult, WorkerConfig, grow, grow_task
@@ -187,9 +188,58 @@ def test_settings_are_checked() -> None:
         ("minutes=0", "minutes cannot be 0"),
         ("task=softmax", "there is no setting 'task': did you mean tasks"),
         ("strategy=mcts", "there is no setting 'strategy'"),
+        ("suite=kernelbench", "suite cannot be 'kernelbench'"),
+        ("path=tasks", "path=tasks is of a suite: add suite=files"),
     ):
         with pytest.raises(ConfigError, match=message):
             compose_collect([text])
+
+
+def test_a_suites_tasks_are_grown_as_far_as_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(EVALUATORS, "drawn", Drawn)
+    Path("own/parts").mkdir(parents=True)
+    Path("own/parts/first.py").write_text(TASK_TEXT)
+    Path("own/parts/second.py").write_text(task_text(0, 6))
+    command = [
+        "collect",
+        "suite=files",
+        "path=own",
+        "evaluations=3",
+        "batch=2",
+        "evaluator=drawn",
+        "jobs=1",
+        "out=trees",
+    ]
+    assert main(command) == 2
+    assert "licence" in capsys.readouterr().err
+    assert main([*command, "licence=ack"]) == 0, "three hundred were asked for"
+    said = capsys.readouterr()
+    assert "versions of 2 tasks" in said.out and "not finished" not in said.out
+    assert "[2/2, " in said.err
+    assert sorted(each.name for each in Path("trees/parts").iterdir()) == ["parts_first", "parts_second"]
+    assert main([*command, "licence=ack", "suite=blocks", "path="]) == 2
+    assert "holds a collection with suite=files, not blocks" in capsys.readouterr().err
+    assert main([*command, "licence=ack", "first=2"]) == 2
+    assert "suite=files has no task from number 2 on" in capsys.readouterr().err
+
+
+def test_a_collection_of_before_goes_on(tmp_path: Path) -> None:
+    collecting._check_folder(SETTINGS, AS, tmp_path)
+    kept = json.loads((tmp_path / "settings.json").read_text())
+    (tmp_path / "settings.json").write_text(json.dumps({k: v for k, v in kept.items() if k not in ("suite", "path")}))
+    collecting._check_folder(SETTINGS, AS, tmp_path)
+    with pytest.raises(ConfigError, match="with suite=, not blocks"):
+        collecting._check_folder(replace(SETTINGS, suite="blocks"), AS, tmp_path)
+
+
+def test_all_blocks_can_be_grown() -> None:
+    blocks = list(given_tasks(CollectSettings(suite="blocks")))
+    assert len({each.name for each in blocks}) == len(blocks) > 100 and all(each.trusted for each in blocks)
+    later = list(given_tasks(CollectSettings(suite="blocks", first=7)))
+    assert later == blocks[7:], "a tree's draws hang on its place, not on where a collection begins"
 
 
 def test_nothing_recorded_is_said(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import ClassVar
 
 from mtmc.errors import TaskError
 from mtmc.rl.generator.compose import compose
@@ -36,7 +37,10 @@ _DRAWS = 200
 
 @dataclass(frozen=True)
 class Generated:
-    """One generated task. name: "g<seed>_<index>". work: what it was drawn to take, an estimate."""
+    """One generated task. name: "g<seed>_<index>". work: what it was drawn to take, an estimate. trusted: its shapes are
+    tried before they are taken."""
+
+    trusted: ClassVar[bool] = False
 
     seed: int
     index: int
