@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mtmc.evaluate.check.layout import aligned
-from mtmc.evaluate.measure.clock import OUTPUT_MS, OverheadTable, Timing, lower_eighth, slack_ms, summarize
+from mtmc.evaluate.measure.clock import OverheadTable, Timing, lower_eighth, more_outputs_ms, slack_ms, summarize
 from mtmc.evaluate.reference.calls import CALLS
 
 LEAD = 2
@@ -211,7 +211,7 @@ def warm_calls(device_ms: float) -> int:
 
 def call_time(rounds: Rounds, device: Timing, overheads: OverheadTable) -> CallTime:
     """The time a call. device: of one call, behind the gate; of one that waits for the device, from its call to its end."""
-    more = OUTPUT_MS * max(0, rounds.outputs - 1)
+    more = more_outputs_ms(rounds.outputs)
     hosts = [max(0.0, each - overheads.loop_host_ms - more) for each in rounds.hosts]
     host_ms = lower_eighth(hosts)
     over = overheads.loop.ms(rounds.output_bytes, rounds.outputs) + overheads.reveal.ms(rounds.input_bytes, 1)

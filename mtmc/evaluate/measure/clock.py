@@ -35,6 +35,8 @@ TICKS_MS = 1e-4
 """Three ticks of the clock that device events are taken from (32 ns on an H100): no median is known more closely."""
 OUTPUT_MS = 0.004
 """What handing over one more output costs: one more copy kernel in the stream."""
+TOGETHER = 16
+"""So many outputs and more are copied by few kernels (see `handing_over`), which take no longer than so many copies."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,12 @@ class Overhead:
         at = min(max(1, bisect.bisect_right(sizes, output_bytes)), len(sizes) - 1)
         (x0, y0), (x1, y1) = self.points[at - 1], self.points[at]
         inside = y0 + (y1 - y0) * (output_bytes - x0) / (x1 - x0)
-        return inside + OUTPUT_MS * max(0, outputs - 1)
+        return inside + more_outputs_ms(outputs)
+
+
+def more_outputs_ms(outputs: int) -> float:
+    """What handing over so many outputs of a call costs more than handing over one of as many bytes."""
+    return OUTPUT_MS * max(0, min(outputs, TOGETHER) - 1)
 
 
 @dataclass(frozen=True)

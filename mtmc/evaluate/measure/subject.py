@@ -37,7 +37,7 @@ from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure.backend import DeviceBackend, Window
 from mtmc.evaluate.measure.flags import DONE, GATE, HOST_LAST, HOST_LED, LED, Flags
-from mtmc.evaluate.measure.handing_over import between, layout_of, revealing
+from mtmc.evaluate.measure.handing_over import between, hand_over, layout_of, revealing
 from mtmc.evaluate.measure.kernels_seen import kernels_of
 from mtmc.evaluate.measure.questions import LIBRARY
 from mtmc.evaluate.measure.wire import (
@@ -65,7 +65,6 @@ from mtmc.task.tensors import flat_tensors
 if TYPE_CHECKING:
     from mtmc.evaluate.measure.compile_ahead import Prepared
 
-_copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
 OWN_MODELS: dict[str, Callable[..., Any]] = {"clone": torch.clone, "identity": lambda x: x, "first": lambda x: x[:1]}
 FILLED = "filled:"
 """Name, with numbers of elements behind it, of the evaluator's own model that gives zeros, whatever its inputs are."""
@@ -316,13 +315,12 @@ class Subject:
                     copies.append((spot, leaf))
         return _Taken(Returned(tuple(said[: len(leaves)]), structure, state=tuple(said[len(leaves) :])), copies)
 
-    def _hand_over(self, taken: _Taken) -> None:
+    def _hand_over(self, taken: _Taken, together: bool = True) -> None:
         """Copy outputs to where the oracle reads them. That memory is mapped only now, when all that the candidate has
-        launched is launched, and at an address that none of it can know."""
+        launched is launched, and at an address that none of it can know. together: see `handing_over.hand_over`."""
         with undisturbed():
             outputs = self._window.show()
-            for spot, leaf in taken.copies:
-                _copy(view(outputs, spot), leaf)
+            hand_over([(view(outputs, spot), leaf) for spot, leaf in taken.copies], together)
 
     def _profile(self, request: Profile) -> Profiled:
         model = self._models[request.model]
@@ -330,7 +328,8 @@ class Subject:
         def forward() -> None:
             self._remembered[request.model].restore(request.kept)
             seed_torch(request.seed)
-            self._hand_over(self._taken(model(*self._arguments(request.inputs)), model, request.kept))
+            taken = self._taken(model(*self._arguments(request.inputs)), model, request.kept)
+            self._hand_over(taken, together=False)  # a launch each: what is seen beside them is counted
             self._backend.synchronize()
 
         return kernels_of(forward, request.calls)
