@@ -20,6 +20,7 @@ from mtmc.fakes import FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.search import Budget, load
+from mtmc.task import Task
 from tests.bench.faults import Faults, problem, row
 
 BUDGET = Budget(evaluations=10, roofline=0.8)
@@ -61,7 +62,12 @@ def test_who_has_nothing_to_give_or_to_gain() -> None:
 
 
 class Unequal(FakeEvaluator):
-    """The root of the first task that it sees is at its bound from the start, those of others never get there."""
+    """The root of the first task that it sees is at its bound from the start, those of others never get there. Nothing is
+    faster than that: behind a baseline a search goes on."""
+
+    def baselines(self, task: Task) -> dict[str, Outcome]:
+        """None."""
+        return {}
 
     def evaluate(self, requests: list[EvaluationRequest]) -> list[Outcome]:  # type: ignore[override]
         """See `protocols.Evaluator.evaluate`."""
