@@ -6,7 +6,8 @@ ModelNew, so that a seeded construction gives the same weights. The forward is p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -28,7 +29,7 @@ from mtmc.rewrite.packing import kept_filters, packed_stages
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.printing import print_stage
 from mtmc.rewrite.read_lying import read_as_they_lie
-from mtmc.rewrite.reference_text import dropped_lines, imports, kept_lines, model_head, renamed
+from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.stretches import Lines, in_stretches
 from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.launcher import Printed
@@ -91,6 +92,8 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     apart = {stage for stage in printed if left.placed.get(stage) or parts_of(graph, joins, stage)}
     lying = read_as_they_lie(graph, plan, printed)
     printed |= {stage: made for stage, made in lying.items() if stage not in {*apart, *rounding, *picked}}
+    names = frozenset(forward_signature(task.source)[1])
+    printed = {stage: _unshadowed(each, names) for stage, each in printed.items()}
     filters = kept_filters(graph, plan, first) if plan.packed else {}
     packing = bool(first or filters)
     turned = turned_once(graph, plan, printed)
@@ -125,6 +128,16 @@ def _printed(
         return print_stage(placing, stage, stage.title, parts_of(graph, joins, stage), rounded)
     except NotCovered as error:
         raise CoderError(f"stage {stage.title} cannot be written as a {stage.template} kernel: {error}") from error
+
+
+def _unshadowed(printed: Printed, names: Collection[str]) -> Printed:
+    """A kernel whose launcher is called as no argument of forward is, which would be called in its place."""
+    launcher = printed.launcher
+    while launcher in names:
+        launcher += "_"
+    if launcher == printed.launcher:
+        return printed
+    return replace(printed, launcher=launcher, text=re.sub(rf"\b{printed.launcher}\b", launcher, printed.text))
 
 
 def _in_stretches(

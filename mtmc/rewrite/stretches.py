@@ -54,7 +54,9 @@ def in_stretches(lines: Lines, noted: Callable[[Stage], bool]) -> tuple[Lines, L
         _Statement(node, lines[start][0], lines[start:end])
         for node, start, end in zip(function.body, starts, [*starts[1:], len(lines)], strict=True)
     ]
-    left, stretches, taken = lines[: statements[0].node.lineno - 1], Lines(), set[str]()
+    given = function.args
+    taken = {each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+    left, stretches = lines[: statements[0].node.lineno - 1], Lines()
     for run, fits in _runs(statements, noted):
         later = statements[statements.index(run[-1]) + 1 :]
         launches = any(each.stage is not None and not each.stage.is_torch for each in run)
@@ -91,7 +93,8 @@ def _fits(node: ast.stmt) -> bool:
 
 
 def _stretch(run: Sequence[_Statement], later: Sequence[_Statement], taken: set[str]) -> tuple[Lines, Lines]:
-    """The call of a stretch, and its function. later: the statements after it. taken: names of functions; one is added."""
+    """The call of a stretch, and its function. later: the statements after it. taken: names of functions and of forward's
+    arguments; one is added."""
     nodes = [each.node for each in run]
     results = _results(run, later)
     launched = [
@@ -99,7 +102,7 @@ def _stretch(run: Sequence[_Statement], later: Sequence[_Statement], taken: set[
     ]
     first = next(each for each in launched if each.startswith("launch_"))
     name, count = first.replace("launch_", "run_", 1), 1
-    while name in taken:
+    while name in taken or f"{name}_again" in taken:
         count += 1
         name = f"{first.replace('launch_', 'run_', 1)}_{count}"
     taken.add(name)
