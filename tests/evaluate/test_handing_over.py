@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtmc.evaluate.measure.clock import TOGETHER, more_outputs_ms
+from mtmc.evaluate.measure.clock import TOGETHER, TimingBudget, more_outputs_ms
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.handing_over import hand_over
+from mtmc.evaluate.measure.host_backend import HostBackend
+from mtmc.evaluate.reference.effects import Remembered
 from mtmc.task import Task, Variant
-from tests.evaluate.test_calls_in_a_row import ROUNDS, in_a_row
+from tests.evaluate import test_calls_in_a_row as calls
+from tests.evaluate.test_calls_in_a_row import ROUNDS, in_a_row, side_by_side
 from tests.exploits.judging import reference_as_candidate
 
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.bfloat16)
@@ -103,6 +107,57 @@ def get_init_inputs():
 """
 
 
+KEPT = Task("keeping", KEEPING, Variant("full", (("rows", 8),)), Variant("small", (("rows", 2),)))
+
+
+def test_what_a_model_keeps_is_put_back_before_the_clock_of_a_call_with_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a network with more launches than a waiting stream takes; each call begins with what was kept at first."""
+    restored, restore = list[int](), Remembered.restore
+
+    def slowly(remembered: Remembered, paths: Iterable[str]) -> None:
+        restored.append(len(list(paths)))
+        time.sleep(0.2)
+        restore(remembered, paths)
+
+    monkeypatch.setattr(Remembered, "restore", slowly)
+    with side_by_side(KEPT, reference_as_candidate(KEEPING), tmp_path) as (examination, reference, _):
+        examination.ask_for(reference.timed(2), 0, "the first call")
+        restored.clear()
+        found = examination.time(reference.timed, 0, TimingBudget(4, 4, 0.0, 60.0), ahead=False)
+    assert not found.ahead and len(found.walls) == 4
+    assert len(restored) >= 4 and {*restored} == {39}, "all but a mean of zeros"
+    assert max(found.walls) < 200.0
+
+
+class Device(HostBackend):
+    """Marks when the host is there, or when a device would be. gap_s: what the host takes for a join. work_ms: what other
+    streams still have to do then."""
+
+    gap_s, work_ms = 0.0, 0.0
+
+    def join(self) -> None:
+        time.sleep(self.gap_s)
+
+    def beyond_ms(self, first: Any, last: Any) -> float:
+        return max(self.elapsed_ms(first, last), self.work_ms)
+
+
+@pytest.mark.parametrize(("gap_s", "work_ms", "least", "most"), [(0.05, 0.0, 0.0, 0.5), (0.0, 50.0, 45.0, 50.0)])
+def test_a_slow_host_is_no_work_left_behind(
+    gap_s: float, work_ms: float, least: float, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the gate is open the device has nothing to do between two marks but to wait for the host."""
+    monkeypatch.setattr(Device, "gap_s", gap_s)
+    monkeypatch.setattr(Device, "work_ms", work_ms)
+    monkeypatch.setattr(calls, "HostBackend", Device)
+    with side_by_side(KEPT, reference_as_candidate(KEEPING), tmp_path) as (examination, reference, _):
+        examination.ask_for(reference.timed(2), 0, "the first call")
+        found = examination.time(reference.timed, 0, TimingBudget(3, 3, 0.0, 60.0), ahead=False)
+    assert least <= min(found.behind) <= most, found.behind
+
+
 @pytest.mark.parametrize(
     ("honest", "lie", "told"),
     [
@@ -116,10 +171,9 @@ def get_init_inputs():
     ],
 )
 def test_one_of_many_that_is_wrong_in_a_row_is_told(honest: str, lie: str, told: str, tmp_path: Path) -> None:
-    of = Task("keeping", KEEPING, Variant("full", (("rows", 8),)), Variant("small", (("rows", 2),)))
     source = reference_as_candidate(KEEPING)
-    assert len(in_a_row(of, source, tmp_path).hosts) == ROUNDS
+    assert len(in_a_row(KEPT, source, tmp_path).hosts) == ROUNDS
     assert honest in source
     with pytest.raises(Failed) as caught:
-        in_a_row(of, source.replace(honest, lie), tmp_path)
+        in_a_row(KEPT, source.replace(honest, lie), tmp_path)
     assert told in caught.value.diagnosis.message, caught.value.diagnosis

@@ -52,6 +52,7 @@ from mtmc.evaluate.measure.wire import (
     Profile,
     Profiled,
     Ready,
+    Restore,
     Returned,
     Said,
 )
@@ -65,6 +66,7 @@ from mtmc.task.tensors import flat_tensors
 if TYPE_CHECKING:
     from mtmc.evaluate.measure.compile_ahead import Prepared
 
+_now = time.perf_counter  # bound before any candidate runs
 OWN_MODELS: dict[str, Callable[..., Any]] = {"clone": torch.clone, "identity": lambda x: x, "first": lambda x: x[:1]}
 FILLED = "filled:"
 """Name, with numbers of elements behind it, of the evaluator's own model that gives zeros, whatever its inputs are."""
@@ -114,6 +116,7 @@ class Subject:
         kinds: dict[type, Callable[[Any], Said]] = {
             Load: self._load,
             Call: self._call,
+            Restore: self._restore,
             Loop: self._loop,
             Profile: self._profile,
             Forget: self._forget,
@@ -123,7 +126,9 @@ class Subject:
             if self._refusals:  # swallowed: a version that falls back is not the version that was built
                 said = Raised(diagnose("check", "NotPrebuilt", self._refusals[0], ""))
         except Exception as error:
-            said = self._failed(error, request.model if isinstance(request, Load | Call | Loop | Profile) else -1)
+            said = self._failed(
+                error, request.model if isinstance(request, Load | Call | Restore | Loop | Profile) else -1
+            )
         if not isinstance(said, Raised | OutOfMemory):  # then its work is done, and else nothing more is asked of it
             self._window.hide()
         self._line.say(said)
@@ -197,10 +202,8 @@ class Subject:
 
     def _call(self, request: Call) -> Returned:
         model = self._models[request.model]
-        if request.first:  # before the gate, so that it takes none of the candidate's time
-            self._remembered[request.model].restore(request.kept)
-            if request.kept:  # nor is it at work when the oracle looks whether the device is idle
-                self._backend.synchronize()
+        if request.first and request.kept:  # before the gate, so that it takes none of the candidate's time
+            self._restore(Restore(request.model, request.kept))
         if request.check:
             return self._checked_call(model, request)
         ahead = request.gated and self._backend.asynchronous
@@ -214,18 +217,27 @@ class Subject:
         given = self._arguments(request.inputs)
         result = model(*given)
         taken = self._taken(result, model, request.kept, request.own, given)
+        began = _now()
         last = self._backend.mark()
         if request.gated:
             self._backend.join()
         joined = self._backend.mark()
+        # A device that waits for the host does nothing between the marks; behind a gate that is shut it sees them at once.
+        host_ms = (_now() - began) * 1e3 if self._flags.words[GATE] >= request.serial else 0.0
         self._hand_over(taken)
         self._returned[request.model] = taken.said
         self._backend.signal(DONE, request.done)
         if ahead:
             self._line.say(Enqueued(request.serial))
         self._backend.synchronize()
-        behind = self._backend.beyond_ms(last, joined) if request.gated else 0.0
+        behind = max(0.0, self._backend.beyond_ms(last, joined) - host_ms) if request.gated else 0.0
         return replace(taken.said, ms=self._backend.elapsed_ms(first, last) + behind, behind_ms=behind)
+
+    def _restore(self, request: Restore) -> Ready:
+        """Put back what a model keeps; the device is idle then, as the oracle finds it."""
+        self._remembered[request.model].restore(request.kept)
+        self._backend.synchronize()
+        return READY
 
     def _loop(self, request: Loop) -> Returned:
         """Forwards in a row, each handed over into its slot. What takes time and is not the candidate's comes first, or when

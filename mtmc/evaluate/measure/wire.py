@@ -93,6 +93,14 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Restore:
+    """Put back what a model keeps, as the first `Call` would: before one whose host time counts. kept: as there."""
+
+    model: int
+    kept: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Loop:
     """Some forwards in a row, without a gate. slots: the slot of each call, in order: its inputs lie there, at the places of
     `inputs` from the slot's start, and its outputs go there. input_step, output_step: bytes from one slot to the next.
@@ -132,7 +140,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class Ready:
-    """What was asked for is done: `Hello`, `Open`, `Load`, `Forget`."""
+    """What was asked for is done: `Hello`, `Open`, `Load`, `Restore`, `Forget`."""
 
     ready: Literal[True]
 
@@ -180,7 +188,7 @@ class Profiled:
     busy_ms: float
 
 
-Request = Hello | Open | Load | Call | Loop | Profile | Forget
+Request = Hello | Open | Load | Call | Restore | Loop | Profile | Forget
 READY = Ready(True)
 Said = Ready | Enqueued | Returned | Profiled | Raised | OutOfMemory
 
