@@ -127,17 +127,16 @@ class Scope:
         multiple = self._multiple(size)
         if multiple is not None or len(set(size)) < _SEVERAL_FROM:
             return multiple
-        simple, known = self._simple, dict[Size, str]()
+        simple = self._simple
         for values, text in simple.items():
             rest = simple.get(tuple(a - b for a, b in zip(size, values, strict=True)))
             if rest is not None and len(set(values)) > 1:
                 return f"{text} + {rest}"
-        for text, values in self._terms.all():
-            known.setdefault(values, text)
         for values, text in simple.items():
             if is_one(values) or not all(b and a % b == 0 for a, b in zip(size, values, strict=True)):
                 continue
-            rest = known.get(tuple(a // b for a, b in zip(size, values, strict=True)))
+            left = tuple(a // b for a, b in zip(size, values, strict=True))
+            rest = simple.get(left) or self._compounds.get(left)
             if rest is not None:
                 return f"{text} * ({rest})" if " " in rest else f"{text} * {rest}"
         for text, values in self._terms.neighbours():
