@@ -131,7 +131,7 @@ def _printed(
 
 
 def _unshadowed(printed: Printed, names: Collection[str]) -> Printed:
-    """A kernel whose launcher is called as no argument of forward is, which would be called in its place."""
+    """A kernel whose launcher has no name of forward's arguments: forward would call the argument. names: of these."""
     launcher = printed.launcher
     while launcher in names:
         launcher += "_"

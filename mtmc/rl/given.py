@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from mtmc.errors import TaskError
@@ -54,8 +53,7 @@ def of_suite(settings: CollectSettings) -> Iterator[OfSuite]:
     """A suite's problems, without those that are no task: they are logged with the reason. Raises: as `given_tasks`."""
     from mtmc.bench.suites import open_suite
 
-    path = str(Path(settings.path).expanduser()) if settings.path else ""
-    suite = open_suite(settings.suite, path, settings.licence == "ack")
+    suite = open_suite(settings.suite, settings.path, settings.licence == "ack")
     for index, problem in enumerate(suite.problems()):
         if index < settings.first:
             continue
